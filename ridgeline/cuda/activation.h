@@ -2,7 +2,7 @@
 
 namespace ridgeline::cuda {
 
-// The element-wise functions, as kernels take them; `none` leaves its argument as it is.
+// The element-wise functions that fused kernels apply. `none` returns its argument unchanged.
 enum class ActivationFn : int { none, relu, tanh, sigmoid, gelu };
 
 }  // namespace ridgeline::cuda

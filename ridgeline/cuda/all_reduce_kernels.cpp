@@ -49,8 +49,8 @@ Cover covers_nccl(const Rest& rest) {
   return Cover::of(1);
 }
 
-// fp32 gradients that travel as bf16: each rank adds up one part, of which all others send it
-// theirs, and sends the sum round. NCCL's own sums of bf16 would round after every addition.
+// Sums fp32 gradients that are sent as bf16. Each rank receives one part from all others, adds it
+// up in fp32 and sends the sum to all. NCCL's own bf16 sums would round after every addition.
 class NarrowSum {
  public:
   NarrowSum(int64_t most, const Binding& binding)
@@ -84,7 +84,8 @@ class NarrowSum {
 
   Collectives* collectives_;
   int ranks_, rank_;
-  DeviceBuffer packed_, parts_;  // of one sum at a time: they follow one another on their stream
+  // One sum at a time uses these, because sums run one after another on their stream.
+  DeviceBuffer packed_, parts_;
 };
 
 class NcclSum final : public Step {
@@ -125,7 +126,7 @@ class NcclSum final : public Step {
   std::optional<NarrowSum> narrow_;
 };
 
-// --- MPI that takes the GPU's memory ---
+// --- MPI that accepts GPU memory ---
 
 DeviceSums* device_sums(const Runtime& runtime) {
   return dynamic_cast<DeviceSums*>(runtime.ranks());
@@ -147,7 +148,8 @@ Cover covers_mpi(const Rest& rest) {
   return Cover::of(1);
 }
 
-// The library reads the gradients as soon as it is called, and calls CUDA.
+// The MPI library reads the gradients as soon as it is called, and makes CUDA calls of its own, so
+// this step runs between two graphs.
 class MpiSum final : public Step {
  public:
   MpiSum(const AllReduceStart& op, const Binding& binding)
@@ -182,9 +184,9 @@ Kernel mpi_kernel() {
   return kernel;
 }
 
-// --- through the host ---
+// --- through host memory ---
 
-// Pinned memory for all gradients of a layer, and what the host does with it in between.
+// Pinned memory for all gradients of a layer, and the sum that the host computes in it.
 class StagedSum final : public Step {
  public:
   StagedSum(const AllReduceStart& op, const Binding& binding)
@@ -292,7 +294,9 @@ KernelTable all_reduce_kernels() {
                       },
                       {.precisions = kFp64AndFp32, .library = Library::nccl, .vendor = true}),
           staged_kernel(),
-          mpi_kernel(),  // measured like the others; unmeasured, what every machine has comes first
+          // Without measurements the table's order decides, so the kernels that every machine can
+          // run come first.
+          mpi_kernel(),
           cuda_kernel(
               "cuda.all_reduce_wait.event",
               [](const Rest& rest) {

@@ -4,7 +4,7 @@
 
 namespace ridgeline::cuda {
 
-// Also there in a build without CUDA (cuda_unavailable.cpp): then it has no device and no kernel.
+// A build without CUDA defines this too (cuda_unavailable.cpp), with no devices and no kernels.
 const Backend& backend();
 
 }  // namespace ridgeline::cuda

@@ -6,16 +6,16 @@
 
 namespace ridgeline::cuda {
 
-// A step of a kernel that covers a whole program. Many steps become a few launches of a graph, as
-// in a plan of several kernels: launched one by one, GPU functions of a few microseconds would wait
-// for the host.
+// The step of a kernel that covers a whole program. Many training steps become a few launches of a
+// captured graph, as in a plan of several kernels: GPU functions of a few microseconds would
+// otherwise wait for the host.
 class CapturedStep : public Step {
  public:
   CapturedStep(const Binding& binding, std::string what)
       : runtime_(cuda_runtime(binding.runtime())), what_(std::move(what)) {}
 
   void run_many(int64_t count) final {
-    if (is_captured()) return Step::run_many(count);  // into the graph that is being made
+    if (is_captured()) return Step::run_many(count);  // adds to the graph that is being captured
     auto& launch = launches_[count];
     if (!launch) launch = runtime_.capture([this] { run(); }, count);
     launch();
@@ -23,7 +23,7 @@ class CapturedStep : public Step {
 
  protected:
   cudaStream_t stream() const { return runtime_.stream(); }
-  const std::string& what() const { return what_; }  // the op and its shapes, for errors
+  const std::string& what() const { return what_; }  // the op and its shapes, for error messages
 
  private:
   bool is_captured() const {
@@ -34,7 +34,7 @@ class CapturedStep : public Step {
 
   CudaRuntime& runtime_;
   std::string what_;
-  std::map<int64_t, std::function<void()>> launches_;  // by number of steps
+  std::map<int64_t, std::function<void()>> launches_;  // keyed by the number of steps
 };
 
 }  // namespace ridgeline::cuda

@@ -7,7 +7,7 @@ namespace ridgeline::cuda {
 namespace {
 
 constexpr int kThreads = 512;
-constexpr int kUnits = 4;  // of 16 bytes in flight a thread
+constexpr int kUnits = 4;  // units of 16 bytes in flight per thread
 
 __global__ void copy_kernel(const uint4* __restrict__ from, uint4* __restrict__ to, int64_t count) {
   const int64_t first = int64_t(blockIdx.x) * kThreads * kUnits + threadIdx.x;

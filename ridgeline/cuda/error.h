@@ -8,11 +8,11 @@
 
 namespace ridgeline::cuda {
 
-// Throws Error(device) unless the call went well. `what` names the op and its shapes, or the call.
+// Throws Error(device) unless the call succeeded. `what` names the op and its shapes, or the call.
 inline void check(cudaError_t error, std::string_view what) {
   if (error == cudaSuccess) [[likely]]
     return;
-  cudaGetLastError();  // else the next call would report this one's error again
+  cudaGetLastError();  // clears the error, which the next call would report again
   throw_error(ErrorKind::device, "{}: the GPU reports {} ({})", what, cudaGetErrorString(error),
               cudaGetErrorName(error));
 }

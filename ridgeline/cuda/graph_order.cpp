@@ -33,7 +33,7 @@ size_t bytes_of(const Tensor& tensor, const Value& value, const std::vector<Form
   return tensor.bytes();
 }
 
-// What the ops of a span read and write, and the kernel's workspace.
+// The memory that the ops of a span read and write, and the kernel's workspace.
 MemoryUses uses_of(const Span& span, const Binding& binding, const Cover& cover) {
   MemoryUses uses;
   for (size_t i = 0; i < span.size(); ++i) {
@@ -50,7 +50,7 @@ MemoryUses uses_of(const Span& span, const Binding& binding, const Cover& cover)
   return uses;
 }
 
-// Runs a part in its place of the graph during a capture, otherwise in stream order.
+// Runs a part at its place in the graph during a capture, and in stream order otherwise.
 template <typename F>
 void run_in_place(const CudaRuntime& runtime, const MemoryUses& uses, bool yields, F run) {
   GraphOrder* order = runtime.order();
@@ -60,7 +60,7 @@ void run_in_place(const CudaRuntime& runtime, const MemoryUses& uses, bool yield
   order->leave(yields);
 }
 
-// Programmatic dependent launches have edges with data, which the query must take too.
+// Edges of programmatic dependent launches carry data, which the query must accept too.
 std::vector<cudaGraphNode_t> dependencies_of(cudaGraphNode_t node) {
   size_t count = 0;
   const auto get = [&](cudaGraphNode_t* nodes, cudaGraphEdgeData* edges) {
@@ -170,7 +170,7 @@ void GraphOrder::enter(const MemoryUses& uses) {
     parts_.clear();
     parts_.push_back({all_memory(), open_, {}});
   }
-  if (Nodes nodes = captured(); nodes != open_) {  // work outside of parts
+  if (Nodes nodes = captured(); nodes != open_) {  // work captured outside of parts
     Nodes first = open_;
     add({all_memory(), std::move(nodes), std::vector<bool>(parts_.size(), true)}, first);
   }
@@ -209,7 +209,7 @@ void GraphOrder::lower_priority(const Nodes& last) const {
 void GraphOrder::leave(bool yields) {
   now_.last = captured();
   if (yields) lower_priority(now_.last);
-  if (now_.last != before_) add(std::move(now_), before_);  // else nothing was captured
+  if (now_.last != before_) add(std::move(now_), before_);  // otherwise nothing was captured
   follow(open_);
 }
 

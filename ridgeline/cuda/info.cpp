@@ -15,13 +15,13 @@ std::string version_text(int version) {  // 13000 -> "13.0"
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
-// 90 has features of its own ("a"), which only that very architecture runs.
+// sm_90 has architecture-specific features ("a"), which only that architecture runs.
 std::string architecture_text(int arch) {
   return fmt::format("sm_{}{}", arch, arch == 90 ? "a" : "");
 }
 
-// Machine code runs on its own architecture and on later ones of the same generation. Where that
-// does not settle it, the kernels may still come as PTX: only loading one tells.
+// Machine code runs on its own architecture and on later ones of the same generation. Otherwise the
+// kernels may still be present as PTX, which only loading one can tell.
 std::string refuse(int index, int major, int minor) {
   for (const int built : compiled_architectures()) {
     const bool exact = built == 10 * major + minor;
@@ -57,7 +57,7 @@ GpuInfo gpu_info(int index) {
   gpu.sms = properties.multiProcessorCount;
   gpu.memory = properties.totalGlobalMem;
   gpu.l2 = size_t(std::max(0, properties.l2CacheSize));
-  // Clock in kHz, two transfers a cycle, bus width in bits.
+  // Clock in kHz, two transfers per cycle, bus width in bits.
   gpu.memory_peak = 2e3 * attribute(cudaDevAttrMemoryClockRate, index) *
                     attribute(cudaDevAttrGlobalMemoryBusWidth, index) / 8;
   gpu.refusal = refuse(index, gpu.major, gpu.minor);

@@ -14,24 +14,26 @@ struct GpuInfo {
   int sms = 0;               // streaming multiprocessors
   size_t memory = 0;         // bytes
   size_t l2 = 0;             // bytes
-  double memory_peak = 0;  // bytes a second by clock and bus width; 0 when the driver does not say
-  std::string refusal;     // why this build cannot use it; empty when it can
+  // Bytes per second from clock and bus width; 0 if the driver does not say.
+  double memory_peak = 0;
+  std::string refusal;  // why this build cannot use it; empty if it can
 };
 
-// What there is to say about GPUs. Nothing of CUDA is touched before the first call.
+// What is known about the GPUs of this machine. CUDA is not touched before the first call.
 struct GpuReport {
   std::vector<GpuInfo> gpus;
-  std::string refusal;  // why there is none: no driver, an old one, none plugged in; else empty
+  // Why there is no GPU (no driver, an old driver, no device); otherwise empty.
+  std::string refusal;
   std::string driver;   // the CUDA version the driver supports, "13.0"; "" without a driver
-  std::string runtime;  // the one this build was made with
+  std::string runtime;  // the CUDA version this build was made with
 };
 
 GpuReport gpu_report();
 
-// "sm_90a, sm_80": what the kernels were compiled for.
+// The architectures that the kernels were compiled for: "sm_90a, sm_80".
 std::string built_architectures();
 
-// "cuda:0  NVIDIA H200, sm_90, 132 multiprocessors, 139.8 GiB, 50 MiB L2": for people
+// For people to read: "cuda:0  NVIDIA H200, sm_90, 132 multiprocessors, 139.8 GiB, 50 MiB L2"
 std::string describe(const GpuInfo& gpu);
 
 }  // namespace ridgeline::cuda

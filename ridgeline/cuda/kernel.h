@@ -13,7 +13,7 @@
 #include "ridgeline/cuda/runtime.h"
 #include "ridgeline/plan/kernel.h"
 
-// Helpers that the files of kernels share.
+// Helpers that the kernel files share.
 namespace ridgeline::cuda {
 
 // Calls f(T{}) with the device type of a float dtype. Dispatch happens once, when a kernel is
@@ -41,7 +41,7 @@ decltype(auto) dispatch_device_half(DType dtype, F&& f) {
 }
 
 // A Step of one or a few launches: launch(stream) returns the last error. `what` names the op and
-// its shapes when one fails; `variant` as in Step.
+// its shapes in the message if a launch fails; `variant` as in Step.
 template <typename F>
 std::unique_ptr<Step> launch_step(const Binding& binding, std::string what, F launch,
                                   std::string variant = {}) {
@@ -50,8 +50,8 @@ std::unique_ptr<Step> launch_step(const Binding& binding, std::string what, F la
                    std::move(variant));
 }
 
-// Why a kernel for one float type cannot take these operands; "" when it can. Absent ones are
-// skipped.
+// Why a kernel for a single float type cannot take these operands; "" if it can. Absent operands
+// are skipped.
 inline std::string refuse_floats(const Values& values) {
   const Value* first = nullptr;
   for (const Value& value : values) {
@@ -79,7 +79,7 @@ inline Value unless_accumulator(const Value& value, DType factors) {
   return is_accumulator(value, factors) ? Value{} : value;
 }
 
-// Why kernels that count rows and columns in 32 bits cannot take these extents.
+// Why kernels that count rows and columns in 32 bits cannot take these extents; "" if they can.
 inline std::string refuse_large(std::initializer_list<int64_t> extents) {
   for (const int64_t extent : extents) {
     if (extent > std::numeric_limits<int32_t>::max() / 2) return "an extent of over 2^30";
@@ -124,26 +124,26 @@ Kernel cuda_kernel(std::string name, Cover (*covers)(const Rest&, How),
       traits);
 }
 
-// What kernels on tensor cores take: mma from sm_80 on, wgmma on sm_90a alone.
+// Traits of tensor-core kernels: mma from sm_80 on, wgmma on sm_90a only.
 inline constexpr Precisions kTf32AndHalves = kHalves | Precisions{Precision::tf32};
 inline constexpr Traits kMma{.precisions = kTf32AndHalves, .least_arch = 80};
 inline constexpr Traits kWgmma{.precisions = kTf32AndHalves, .least_arch = 90, .only_arch = true};
 inline constexpr Traits kWgmmaOfHalves{.precisions = kHalves, .least_arch = 90, .only_arch = true};
-// Multiply-adds in fp32, with asynchronous copies into shared memory.
+// fp32 multiply-adds, with asynchronous copies into shared memory.
 inline constexpr Traits kFp32Fma{.precisions = kStoredInFp32, .least_arch = 80};
-// The table with these traits in all its kernels.
+// Returns the table with these traits set in all its kernels.
 inline KernelTable with_traits(const Traits& traits, KernelTable table) {
   for (Kernel& kernel : table) kernel.traits = traits;
   return table;
 }
 
-// States of a family of kernels that they may run beside others in a graph.
+// Marks all kernels of a family as able to run concurrently with others in a graph.
 inline KernelTable concurrent(KernelTable table) {
   for (Kernel& kernel : table) kernel.traits.concurrent = true;
   return table;
 }
 
-// The activations that fused kernels take; the others have kernels of their own (elementwise.h).
+// The activations that fused kernels support; the others have kernels of their own (elementwise.h).
 constexpr bool has_activation_fn(ActivationKind kind) {
   return saves_output(kind) || kind == ActivationKind::gelu;
 }

@@ -35,8 +35,8 @@ KernelTable exact_cudnn_rnn_kernels() { return cudnn_rnn_kernels(false); }
 
 KernelTable kernels() {
   KernelTable table;
-  // One family a line. The first is the one that runs side by side launch together: without
-  // measurements a run alone takes it too, and computes the same bits.
+  // One family per line. The first trains a population of runs in one launch. Without measurements
+  // a single run takes it too, so that it computes the same bits.
   // clang-format off
   for (const auto family : {population_kernels,
                             mlp_train_kernels,

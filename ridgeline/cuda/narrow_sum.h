@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-// The steps of a sum of fp32 values over ranks that travel as bf16 and are added up in fp32.
+// The parts of a sum over ranks of fp32 values that are sent as bf16 and added in fp32.
 namespace ridgeline::cuda {
 
 // packed[i] = from[i] for i < count, zeros up to `padded`

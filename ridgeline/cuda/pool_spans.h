@@ -2,17 +2,17 @@
 
 #include "ridgeline/cuda/kernel.h"
 
-// Spans of a pool and the activation before it, which kernels of several folders take.
+// Spans of a pool and the activation before it, which the kernels of several folders take.
 namespace ridgeline::cuda {
 
-// Windows of 2 x 2 that do not overlap.
+// Whether the windows are 2 x 2 and do not overlap.
 inline bool quads(const PoolShape& shape) {
   const Slide two{2, 2, 0, 1};
   return shape.window == Window{two, two};
 }
 
-// An activation and the pool of it; refuse(activation, pool) says why a kernel does not take them,
-// "" when it does.
+// An activation and the pool of its output; refuse(activation, pool) says why a kernel does not
+// take them, "" if it does.
 template <typename F>
 Cover cover_activation_pool(const Rest& rest, F refuse) {
   const auto* activation = rest.get<Activation>(0);
@@ -24,7 +24,7 @@ Cover cover_activation_pool(const Rest& rest, F refuse) {
   return cover_unless(refuse(*activation, *pool), 2);
 }
 
-// The gradients of the two, where nothing else reads the one between; refuse(pool, activation).
+// The gradients of the two, if no other op reads the value between; refuse(pool, activation).
 template <typename F>
 Cover cover_pool_activation_grad(const Rest& rest, F refuse) {
   const auto* pool = rest.get<MaxPoolGrad>(0);

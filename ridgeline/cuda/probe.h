@@ -6,7 +6,7 @@
 
 namespace ridgeline::cuda {
 
-// The architectures this build holds machine code for, as 10 * major + minor.
+// The architectures that this build has machine code for, as 10 * major + minor.
 std::vector<int> compiled_architectures();
 
 // Whether the current device can load this build's kernels; cudaErrorNoKernelImageForDevice if not.

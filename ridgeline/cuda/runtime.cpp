@@ -19,13 +19,13 @@ namespace ridgeline::cuda {
 namespace {
 
 constexpr size_t kPad = 256;
-// Downloads up to here (losses, counters) go through pinned memory: the driver's own path for
-// ordinary memory costs a few more microseconds.
+// Downloads up to this size (losses, counters) go through pinned memory: the driver's own path for
+// pageable memory takes a few microseconds longer.
 constexpr size_t kStaging = size_t{64} << 10;
-// Steps in one graph: enough that launching it is nothing beside running it, few enough that making
-// it takes milliseconds.
+// Steps per graph: enough that the launch is negligible, few enough that capturing takes
+// milliseconds.
 constexpr int64_t kMostUnrolled = 32;
-constexpr size_t kMostParts = 16'384;  // of a graph: a step of a deep model has thousands
+constexpr size_t kMostParts = 16'384;  // per graph: a step of a deep model has thousands
 
 class Event {
  public:
@@ -58,7 +58,7 @@ class CudaRuntime::Graph {
     check(error, "making a graph of the captured steps");
   }
   ~Graph() {
-    cudaStreamSynchronize(stream_);  // a launch may still be under way
+    cudaStreamSynchronize(stream_);  // a launch may still be running
     cudaGraphExecDestroy(executable_);
   }
   Graph(const Graph&) = delete;
@@ -88,7 +88,7 @@ CudaRuntime::CudaRuntime(int index) : index_(index) {
   name_ = gpu.name;
   sms_ = gpu.sms;
   architecture_ = 10 * gpu.major + gpu.minor;
-  // A build for older GPUs alone runs here by its PTX, which has their code and no newer.
+  // A build for older GPUs only runs here through its PTX, which has their code and nothing newer.
   const std::vector<int> built = compiled_architectures();
   if (const int newest = *std::ranges::max_element(built); newest < 90) {
     architecture_ = std::min(architecture_, newest);
@@ -152,14 +152,14 @@ void CudaRuntime::release(void* memory) noexcept {
 
 void CudaRuntime::upload(void* device, const void* host, size_t bytes) {
   if (bytes == 0) return;
-  // Default: `host` may be memory of this GPU too, apart from what is written.
+  // cudaMemcpyDefault: `host` may also be memory of this GPU that does not overlap the destination.
   check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyDefault, stream_),
         fmt::format("copying {} bytes to the GPU", bytes));
 }
 
 void CudaRuntime::download(void* host, const void* device, size_t bytes) {
   if (bytes == 0) return;
-  if (collectives_) {  // a sum that was started and not yet waited for
+  if (collectives_) {  // a sum was started and not yet waited for
     check(cudaStreamSynchronize(collectives_->stream()), "waiting for collectives");
   }
   const bool staged = bytes <= kStaging;
@@ -173,8 +173,8 @@ void CudaRuntime::download(void* host, const void* device, size_t bytes) {
 void CudaRuntime::synchronize() {
   check(cudaStreamSynchronize(stream_), "waiting for the GPU");
   if (!collectives_) return;
-  // A sum that was started and not waited for: its host step talks to the ranks, and nobody else
-  // may meanwhile.
+  // A sum was started and not yet waited for: its host step communicates with the ranks, and
+  // nothing else may do so at the same time.
   check(cudaStreamSynchronize(collectives_->stream()), "waiting for collectives");
   collectives_->check_failure();
 }
@@ -199,8 +199,8 @@ void CudaRuntime::copy(void* to, const void* from, size_t bytes) {
 
 std::shared_ptr<CudaRuntime::Graph> CudaRuntime::record(const std::function<void()>& step,
                                                         int64_t& count) {
-  // Relaxed: a library may load a kernel on its first call, which is safe here: only this thread
-  // uses the stream.
+  // Relaxed, because a library may load a GPU function on its first call. This is safe, since only
+  // this thread uses the stream.
   check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed), "capturing a graph");
   order_ = std::make_unique<GraphOrder>(stream_);
   cudaGraph_t graph = nullptr;
@@ -228,13 +228,13 @@ std::function<void()> CudaRuntime::capture(std::function<void()> step, int64_t c
   int64_t unrolled = std::min(count, kMostUnrolled);
   if (unrolled > 0) many = record(step, unrolled);
   const int64_t launches = unrolled > 0 ? count / unrolled : 0;
-  int64_t left = count - launches * unrolled;  // fewer than were just recorded
+  int64_t left = count - launches * unrolled;  // fewer than were just captured
   if (left > 0) rest = record(step, left);
   for (const auto& graph : {many, rest}) {
     if (graph) graph->upload();
   }
   return [this, step = std::move(step), count, many, rest, launches] {
-    if (order_ != nullptr) {  // no graph launches another
+    if (order_ != nullptr) {  // a graph cannot launch another
       for (int64_t i = 0; i < count; ++i) step();
       return;
     }
@@ -257,7 +257,7 @@ double CudaRuntime::median_seconds(const std::function<void()>& launch, int64_t 
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   const auto spent = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
-  constexpr size_t kFewest = 3, kMost = 200;  // a median needs a few whatever the budget
+  constexpr size_t kFewest = 3, kMost = 200;  // a median needs a few, whatever the budget
   std::vector<double> seconds;
   while (seconds.size() < kFewest || (seconds.size() < kMost && spent() < budget)) {
     seconds.push_back(seconds_of(launch) / double(calls));
@@ -267,14 +267,15 @@ double CudaRuntime::median_seconds(const std::function<void()>& launch, int64_t 
 }
 
 double CudaRuntime::time(const std::function<void()>& run, double budget) {
-  const double first = seconds_of(run);  // kernels are loaded by their first call
-  // Loading takes milliseconds: what takes this long is slow, or its library came from a slow disk.
+  const double first = seconds_of(run);  // the first call loads the GPU functions
+  // Loading takes milliseconds: a call that takes this long is slow, or its library came from a
+  // slow disk.
   if (first > 10 * std::max(budget, 0.01)) return std::min(first, seconds_of(run));
   synchronize();
   const double once = seconds_of(run);
-  if (once > budget) return once;  // launches are no part of it, and the median would take seconds
+  if (once > budget) return once;  // launch gaps are negligible, and a median would take seconds
   const double about = std::max(1e-7, std::min(once, seconds_of(run)));
-  // Half a millisecond a graph: an event's half microsecond is then a tenth of a percent.
+  // Half a millisecond per graph, so that an event's half microsecond is a tenth of a percent.
   constexpr double kLong = 5e-4;
   int64_t calls = std::clamp<int64_t>(int64_t(kLong / about), 1, 50);
   std::shared_ptr<Graph> graph;

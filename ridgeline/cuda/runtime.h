@@ -15,10 +15,10 @@ class CublasLt;
 class Cudnn;
 class GraphOrder;
 
-// One GPU with one stream: all work is in the order it was asked for.
+// One GPU with one stream: all work runs in the order in which it was enqueued.
 class CudaRuntime final : public Runtime {
  public:
-  // Throws Error(device) when the GPU is not there, or this build or the driver cannot use it.
+  // Throws Error(device) if the GPU does not exist, or if this build or the driver cannot use it.
   explicit CudaRuntime(int index);
   ~CudaRuntime() override;
   CudaRuntime(const CudaRuntime&) = delete;
@@ -28,13 +28,14 @@ class CudaRuntime final : public Runtime {
   int sms() const { return sms_; }  // number of streaming multiprocessors
   // 10 * major + minor of the compute capability.
   int architecture() const override { return architecture_; }
-  // The vendor's products, opened on first use.
+  // cuBLASLt, opened on first use.
   const CublasLt& cublaslt() const;
-  // What collectives need, once connect_ranks() was called on all ranks of set_ranks(); else null.
+  // What collectives need, once connect_ranks() was called on all ranks of set_ranks(); otherwise
+  // null.
   Collectives* collectives() const { return collectives_.get(); }
   void connect_ranks() override;
   const Cudnn& cudnn() const;
-  // While a graph is captured, the order of its parts; else null.
+  // The order of the parts while a graph is captured; otherwise null.
   GraphOrder* order() const { return order_.get(); }
 
   Device device() const override { return {DeviceKind::cuda, index_}; }
@@ -44,30 +45,32 @@ class CudaRuntime final : public Runtime {
   void* allocate(size_t bytes) override;
   void release(void* memory) noexcept override;
 
-  // Returns when the host memory may be used again; the device may see the bytes later, in order.
+  // Returns when the host memory may be reused; the device may receive the bytes later, in order.
   void upload(void* device, const void* host, size_t bytes) override;
   void download(void* host, const void* device, size_t bytes) override;
   void synchronize() override;
   void clear(void* device, size_t bytes) override;
   size_t free_memory() const override;
-  void copy(void* to, const void* from, size_t bytes) override;  // by 16 bytes
-  // Two pinned blocks and two of the GPU's, copied on a stream of their own.
+  void copy(void* to, const void* from, size_t bytes) override;  // in units of 16 bytes
+  // Uses two pinned buffers and two on the GPU, copied on a stream of their own.
   std::unique_ptr<Uploader> make_uploader(size_t bytes) override;
-  // Of the fastest of several large copies.
+  // The rate of the fastest of several large copies.
   double host_copy_rate(bool to_device) override;
-  // By events between the calls; nothing is waited for before the last.
+  // Measured by events between the calls; nothing is waited for before the last.
   std::vector<double> time_each(size_t count, const std::function<void(size_t)>& call) override;
 
-  // Replays of a graph of several calls, so that the gaps between launches do not count. Calls that
-  // no graph can hold are timed one after the other.
+  // Replays a graph of several calls, so that the gaps between launches do not count. Calls that
+  // cannot be captured are timed one after the other.
   double time(const std::function<void()>& run, double budget) override;
 
-  // One or a few graph launches; the calls themselves while another graph is being captured.
+  // Makes one or a few graph launches; while another graph is being captured, makes the calls
+  // themselves.
   std::function<void()> capture(std::function<void()> step, int64_t count) override;
 
  private:
   class Graph;
-  // Of `count` steps, or of fewer where they have many kernels: `count` becomes how many they are.
+  // Captures `count` steps, or fewer if they have many launches; `count` becomes the number
+  // captured.
   std::shared_ptr<Graph> record(const std::function<void()>& step, int64_t& count);
   double seconds_of(const std::function<void()>& run);
   double median_seconds(const std::function<void()>& launch, int64_t calls, double budget);
@@ -83,7 +86,7 @@ class CudaRuntime final : public Runtime {
   mutable std::unique_ptr<Cudnn> cudnn_;
 };
 
-// The GPUs that this build can use, by index. Nothing of CUDA is touched before.
+// The indices of the GPUs that this build can use. CUDA is not touched before the first call.
 std::vector<int> usable_gpus();
 
 // The runtime of a CUDA kernel: the planner gives kernels only the runtime of their own target.

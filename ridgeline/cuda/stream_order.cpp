@@ -11,7 +11,7 @@ void wait(const CudaRuntime& runtime, cudaStream_t waits, cudaStream_t first) {
   check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "an event between streams");
   cudaError_t error = cudaEventRecord(event, first);
   if (error == cudaSuccess) error = cudaStreamWaitEvent(waits, event, 0);
-  cudaEventDestroy(event);  // it lives on until the wait is over
+  cudaEventDestroy(event);  // CUDA keeps it until the wait is over
   check(error, "ordering two streams");
 }
 

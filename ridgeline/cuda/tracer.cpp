@@ -49,8 +49,8 @@ std::string fill(Api& api) {
   return library.refusal();
 }
 
-// The share of an SM's threads that a launch can keep there at once, by the limits of
-// the architecture; registers are handed out to warps in units of 256.
+// The share of an SM's threads that a launch can keep resident, by the limits of the architecture;
+// registers are allocated to warps in units of 256.
 void set_occupancy(LaunchRecord& kernel, const cudaDeviceProp& gpu) {
   const int threads = kernel.block[0] * kernel.block[1] * kernel.block[2];
   const int warps = (threads + 31) / 32;
@@ -115,14 +115,14 @@ bool is_pageable(uint8_t from, uint8_t to) {
 }
 
 class CuptiTracer;
-// CUPTI's callbacks carry no context, and it serves one client a process.
+// CUPTI's callbacks carry no context, and it serves one client per process.
 std::atomic<CuptiTracer*> active{nullptr};
 
 class CuptiTracer final : public DeviceTracer {
  public:
   explicit CuptiTracer(const Api& api) : api_(api) {}
 
-  // "" or why it cannot.
+  // Starts recording. Returns why it cannot, or "".
   std::string start() {
     CuptiTracer* none = nullptr;
     if (!active.compare_exchange_strong(none, this)) return "another trace is under way";
@@ -138,7 +138,7 @@ class CuptiTracer final : public DeviceTracer {
   }
 
   ~CuptiTracer() override {
-    if (!started_) return;  // CUPTI belongs to another
+    if (!started_) return;  // another client uses CUPTI
     for (const CUpti_ActivityKind kind : kKinds) api_.disable(kind);
     api_.flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
     CuptiTracer* self = this;
@@ -159,7 +159,7 @@ class CuptiTracer final : public DeviceTracer {
     const std::lock_guard lock(mutex_);
     DeviceTrace taken = std::move(trace_);
     trace_ = {};
-    // Our own calls are no part of the program.
+    // Our own calls are not part of the program.
     std::erase_if(taken.calls, [&](const ApiRecord& call) {
       return call.begin >= 1e-9 * double(begin) && call.end <= 1e-9 * double(end);
     });
@@ -177,7 +177,7 @@ class CuptiTracer final : public DeviceTracer {
   }
 
  private:
-  // What was recorded before a pause belongs to the next take().
+  // Records made before a pause belong to the next take().
   void take_and_keep() {
     DeviceTrace before = take();
     const std::lock_guard lock(mutex_);
@@ -262,7 +262,7 @@ class CuptiTracer final : public DeviceTracer {
   bool started_ = false;
   std::mutex mutex_;
   DeviceTrace trace_;
-  std::map<std::string, std::string> names_;  // as mangled -> for people
+  std::map<std::string, std::string> names_;  // mangled name -> readable name
   std::map<uint32_t, int> threads_;
   std::map<int, cudaDeviceProp> properties_;
 };

@@ -1,4 +1,4 @@
-// Copies between the host and the GPU beside its work.
+// Copies between the host and the GPU that overlap with its other work.
 #include <array>
 #include <chrono>
 #include <cstring>
@@ -23,7 +23,7 @@ class PinnedUploader final : public Uploader, public OrderMaker {
       for (cudaEvent_t* event : {&slot.sent, &slot.placed}) {
         check(cudaEventCreateWithFlags(event, cudaEventDisableTiming), kWhat);
       }
-      // The buffer is cleared on the runtime's stream: the first copy waits for that.
+      // The buffer is cleared on the runtime's stream; the first copy waits for that.
       check(cudaEventRecord(slot.placed, runtime.stream()), kWhat);
     }
   }
@@ -87,7 +87,8 @@ std::unique_ptr<Uploader> CudaRuntime::make_uploader(size_t bytes) {
 }
 
 double CudaRuntime::host_copy_rate(bool to_gpu) {
-  constexpr size_t kBytes = size_t{64} << 20;  // long beside a copy's start, short for start-up
+  // Long compared with a copy's latency, but short enough for start-up.
+  constexpr size_t kBytes = size_t{64} << 20;
   constexpr const char* kTimed = "timing copies between the host and the GPU";
   const DeviceBuffer device(*this, kBytes);
   void* memory = nullptr;

@@ -7,8 +7,8 @@
 
 namespace ridgeline::cuda {
 
-// Slices of a kernel's workspace, one after the other. Without a workspace, take() only counts
-// bytes and returns null, which is how covers() learns the size; with one, it returns memory.
+// Consecutive slices of a kernel's workspace. Without a workspace, take() only counts bytes and
+// returns null, which is how covers() learns the size; with one, it returns memory.
 class WorkspaceSlices {
  public:
   WorkspaceSlices() = default;
@@ -25,7 +25,7 @@ class WorkspaceSlices {
   T* take_of(size_t count) {
     return static_cast<T*>(take(count * sizeof(T)));
   }
-  size_t total() const { return used_ + kAlignment; }  // wherever a workspace begins
+  size_t total() const { return used_ + kAlignment; }  // including the alignment of the start
 
  private:
   static constexpr size_t kAlignment = 256;  // an arena's slices start at multiples of 64

@@ -6,11 +6,12 @@
 namespace ridgeline::cuda {
 namespace {
 
-constexpr int kUnroll = 4;       // loads that a thread has under way
-constexpr int kBlocksPerSm = 4;  // of the sums
+constexpr int kUnroll = 4;       // loads in flight per thread
+constexpr int kBlocksPerSm = 4;  // blocks of the summing passes
 constexpr int kFinishChannels = 32, kFinishParts = 8;
 
-// Blocks along the rows: enough to fill the GPU, and not so many that their sums take long to add.
+// The number of blocks along the rows: enough to fill the GPU, but few enough that adding their
+// sums stays cheap.
 int row_blocks(int64_t rows, int c, int sms) {
   const int lanes = std::min(c / kRun, kRowThreads), at_once = kRowThreads / lanes;
   const int64_t needed = (rows + at_once - 1) / at_once;
@@ -20,8 +21,8 @@ dim3 row_grid(int blocks, int c) {
   return {unsigned(blocks), unsigned((c / kRun + kRowThreads - 1) / kRowThreads)};
 }
 
-// How many rows those take that take every `stride`-th: thread slot `first` of them, and a block of
-// `at_once` such slots. The division is made once.
+// The number of rows that a thread slot takes when it starts at row `first` and advances by
+// `stride`, and the number that a block of `at_once` slots takes. The division is made once.
 struct RowCounts {
   int64_t whole, rest;
 
@@ -33,8 +34,8 @@ struct RowCounts {
   }
 };
 
-// Each thread's mean and sum of squared distances from it become those of the block. The squares
-// are taken from the thread's first number, which is near the mean where the mean is large.
+// Combines each thread's mean and sum of squared deviations into those of the block. A thread takes
+// its squares around its first value, which is close to the mean when the mean is large.
 template <typename T>
 __global__ void __launch_bounds__(kRowThreads)
     row_moments_kernel(const T* __restrict__ x, float* __restrict__ partial, int64_t rows, int c) {
@@ -105,10 +106,10 @@ __global__ void __launch_bounds__(kRowThreads)
   }
 }
 
-// The sum over the kFinishParts threads of each channel of a block of kFinishChannels.
+// Sums over the kFinishParts threads of each channel, in a block of kFinishChannels channels.
 __device__ float finish_sum(float value) {
   __shared__ float parts[kFinishParts][kFinishChannels];
-  __syncthreads();  // the sum before this one has been read
+  __syncthreads();  // the previous sum has been read
   parts[threadIdx.y][threadIdx.x] = value;
   __syncthreads();
   float sum = 0;
@@ -144,7 +145,7 @@ __global__ void finish_moments_kernel(RowsNormArgs<T> args, int blocks, int at_o
   if (channel == 0) ++*args.batches;
 }
 
-// Of a thread's channels.
+// Scale and shift of a thread's channels.
 struct Affine {
   float mean[kRun], scale[kRun], beta[kRun];
 
@@ -160,7 +161,7 @@ struct Affine {
   __device__ float operator()(int e, float x) const { return (x - mean[e]) * scale[e] + beta[e]; }
 };
 
-// Numbers are rounded to T wherever the ops one by one would store them.
+// Values are rounded to T wherever the separate ops would store them.
 template <typename T, NormTail kTail>
 __device__ void normalise_row(const RowsNormArgs<T>& args, const Affine& affine, const Run8<T>& x,
                               const Run8<T>& skip, int64_t at) {
@@ -207,7 +208,7 @@ __global__ void __launch_bounds__(kRowThreads) normalise_kernel(RowsNormArgs<T> 
   }
 }
 
-// The four pixels of a window of 2 x 2, as rows of channels.
+// The four pixels of a 2 x 2 window, as rows of channels.
 struct Quad {
   int64_t row[4];
 
@@ -252,7 +253,7 @@ __global__ void __launch_bounds__(kRowThreads) normalise_pool_kernel(RowsNormArg
   }
 }
 
-// The gradient of the four pixels of a window by what its largest one gets.
+// Gives a window's gradient to its largest pixel and zero to the other three.
 template <typename T>
 __device__ void unpool(const Run8<T> (&active)[4], const Run8<T>& dy, float (&g)[4][kRun]) {
 #pragma unroll
@@ -271,8 +272,8 @@ __device__ void unpool(const Run8<T> (&active)[4], const Run8<T>& dy, float (&g)
   }
 }
 
-// Calls f(at, x, g) for each run of a thread's channels: its place, x and the gradient that enters
-// the normalisation.
+// Calls f(at, x, g) for each run of a thread's channels, with its offset, x, and the gradient that
+// enters the normalisation.
 template <typename T, NormHead kHead, typename F>
 __device__ void each_gradient(const RowsNormGradArgs<T>& args, const RowShare& share, F f) {
   if constexpr (kHead == NormHead::pool_relu) {
@@ -317,8 +318,7 @@ __device__ void each_gradient(const RowsNormGradArgs<T>& args, const RowShare& s
   }
 }
 
-// Adds up a thread's two numbers a channel over the rows of the block, and stores those of the
-// block.
+// Adds a thread's two values per channel over the rows of the block and stores the block's sums.
 __device__ void store_block_sums(const RowShare& share, const float (&first)[kRun],
                                  const float (&second)[kRun], float* partial, int c) {
   __shared__ float sums[2][kRowThreads * kRun];
@@ -366,8 +366,8 @@ __global__ void __launch_bounds__(kRowThreads) row_grad_sums_kernel(RowsNormGrad
   store_block_sums(share, sum, along, args.partial, args.c);
 }
 
-// partial[0, 2, c] becomes what the last pass subtracts: the mean of the gradient, and the factor
-// of x - mean.
+// Replaces partial[0, 2, c] by the two terms that the last pass subtracts: the mean of the
+// gradient, and the factor of x - mean.
 template <typename T>
 __global__ void finish_grads_kernel(RowsNormGradArgs<T> args, int blocks) {
   const int channel = int(blockIdx.x) * kFinishChannels + int(threadIdx.x);
@@ -438,7 +438,7 @@ __global__ void finish_sums_kernel(const float* partial, MixedOut<T> db, int c, 
 dim3 finish_grid(int c) { return {unsigned((c + kFinishChannels - 1) / kFinishChannels)}; }
 constexpr dim3 kFinishBlock{kFinishChannels, kFinishParts};
 
-// Blocks of a pass that adds nothing up.
+// The grid of a pass that sums nothing.
 dim3 pass_grid(int64_t rows, int c, int sms) { return row_grid(row_blocks(rows, c, 2 * sms), c); }
 
 template <typename T, NormTail kTail>

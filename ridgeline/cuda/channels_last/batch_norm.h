@@ -6,42 +6,42 @@
 
 #include "ridgeline/cuda/plain/mixed_operand.h"
 
-// Batch normalisation of rows of channels [rows, c] in halves, c a multiple of eight, with what
-// stands around it in a net. The sums are in fp32: each thread's are added up in a block, and those
-// of the blocks by a second launch, in a fixed order.
+// Batch normalisation of rows of channels [rows, c] in half precision, with c a multiple of eight,
+// fused with the ops around it. Sums are in fp32: a block adds its threads' sums, and a second
+// launch adds the blocks' sums in a fixed order.
 namespace ridgeline::cuda {
 
-// What follows the normalisation in the same pass.
+// The ops that follow the normalisation in the same pass.
 enum class NormTail { none, relu, relu_pool, relu_add, add_relu };
 
 template <typename T>
 struct RowsNormArgs {
   const T* x = nullptr;  // [rows, c]
   MixedIn<T> gamma, beta;
-  T* y = nullptr;           // the normalised numbers, where there is no tail
-  T* active = nullptr;      // after relu; null: not wanted
-  T* tail = nullptr;        // relu_pool: pooled; relu_add: active + skip; else unused
-  const T* skip = nullptr;  // relu_add, add_relu: the other addend
+  T* y = nullptr;           // the normalised values, if there is no tail
+  T* active = nullptr;      // the output of relu; null if not wanted
+  T* tail = nullptr;        // relu_pool: pooled; relu_add: active + skip; otherwise unused
+  const T* skip = nullptr;  // relu_add and add_relu: the other addend
   float *mean = nullptr, *rstd = nullptr, *running_mean = nullptr, *running_var = nullptr;
   int64_t* batches = nullptr;
   int64_t rows = 0;
-  int c = 0, h = 0, w = 0;  // h and w: of the images, for a pool of 2 x 2
+  int c = 0, h = 0, w = 0;  // h and w: the image extents, for a 2 x 2 pool
   double epsilon = 0, momentum = 0;
   float* partial = nullptr;  // norm_workspace() bytes
 };
 
-// What the gradient passes on its way to the normalisation.
+// The ops whose gradients are computed on the way to the normalisation's gradient.
 enum class NormHead { none, relu, pool_relu };
 
 template <typename T>
 struct RowsNormGradArgs {
   const T* x = nullptr;
-  const T* dy = nullptr;      // [rows, c]; of the pool's output with pool_relu
-  const T* active = nullptr;  // relu's output, with a head
-  T* masked = nullptr;        // the gradient after relu, where it is wanted besides
+  const T* dy = nullptr;      // [rows, c]; the gradient of the pool's output with pool_relu
+  const T* active = nullptr;  // the output of relu, if there is a head
+  T* masked = nullptr;        // the gradient after relu's, if it is wanted as well
   MixedIn<T> gamma;
   const float *mean = nullptr, *rstd = nullptr;
-  T* dx = nullptr;  // null: not wanted
+  T* dx = nullptr;  // null if not wanted
   MixedOut<T> dgamma, dbeta;
   int64_t rows = 0;
   int c = 0, h = 0, w = 0;
@@ -56,7 +56,7 @@ cudaError_t launch_rows_norm(const RowsNormArgs<T>& args, NormTail tail, int sms
 template <typename T>
 cudaError_t launch_rows_norm_grad(const RowsNormGradArgs<T>& args, NormHead head, int sms,
                                   cudaStream_t stream);
-// db[c] = the sum of each channel over the rows; `partial` as above.
+// db[c] = sum over the rows of each channel; `partial` as above.
 template <typename T>
 cudaError_t launch_row_sums(const T* dy, MixedOut<T> db, int64_t rows, int c, float* partial,
                             int sms, cudaStream_t stream);

@@ -15,8 +15,9 @@ namespace ridgeline::cuda {
 namespace {
 
 constexpr int kProposals = 4;
-constexpr int64_t kRun = 8;          // halves of 16 bytes, as cuDNN's kernels load them
-constexpr int64_t kMostTaps = 1024;  // of a filter: image_ops.cu has a part of one in shared memory
+constexpr int64_t kRun = 8;  // halves in 16 bytes, the unit that cuDNN's kernels load
+// The limit per filter: image_ops.cu keeps part of a filter in shared memory.
+constexpr int64_t kMostTaps = 1024;
 
 size_t aligned(size_t bytes) {
   return (bytes + ConvPlans::kAlignment - 1) / ConvPlans::kAlignment * ConvPlans::kAlignment;
@@ -24,15 +25,16 @@ size_t aligned(size_t bytes) {
 
 PixelRows rows_of(const Image& image) { return {image.c, image.pixels()}; }
 
-// What a kernel computes with a pass, in the kernel's epilogue.
+// The ops that a kernel fuses into the convolution's epilogue.
 enum class Epilogue { none, relu, add_relu, relu_add, add };
 
-// A convolution or a gradient of it, by what stands for its operands.
+// A convolution or one of its gradients, described by its operands.
 struct Pass {
-  Value x, w, y, b;  // b: the bias, or its gradient; optional
+  Value x, w, y, b;  // b: the bias or its gradient; optional
   Conv2dShape shape;
   ConvPass pass;
-  // With an epilogue: what it adds, what it gives in place of y (dx), and the values before that.
+  // With an epilogue: the value it adds, the value it writes instead of y (or dx), and the values
+  // before that.
   Epilogue epilogue = Epilogue::none;
   bool repeats = true;
   Value addend = {}, result = {};
@@ -48,7 +50,7 @@ struct Pass {
   int64_t n() const { return x.shape[0]; }
   int64_t taps() const { return shape.window.h.kernel * shape.window.w.kernel; }
   int64_t rows() const { return n() * shape.out().pixels(); }
-  // Where they are turned around: a filter of one tap is the same in both layouts.
+  // Space for the transposed filters. A filter of one tap is the same in both layouts.
   size_t filter_bytes() const {
     return taps() == 1 ? 0 : aligned(size_t(w.shape.numel()) * size_of(w.dtype));
   }
@@ -79,7 +81,8 @@ struct Pass {
     if (shape.k % kRun != 0 || (pass == ConvPass::grad_x && shape.in.c % kRun != 0)) {
       return "takes channels by eights";
     }
-    // With a bias, some of cuDNN's ways for others round the sums before it is added.
+    // With a bias and other channel counts, some of cuDNN's algorithms round the sums before they
+    // add the bias.
     if (pass == ConvPass::forward && b && shape.in.c % kRun != 0) return "takes channels by eights";
     const DType dtype = x.dtype;
     std::string reason = refuse_floats(
@@ -92,14 +95,14 @@ struct Pass {
 
 int sms(const Runtime& runtime) { return cuda_runtime(runtime).sms(); }
 
-// One of several kernels: which epilogue, and which of cuDNN's proposals.
+// One kernel of the family: which epilogue, and which of cuDNN's proposals.
 struct Way {
   Epilogue epilogue;
   int proposal;
   bool repeats = true;
 };
 
-// The addend of a sum of two beside `x`; absent if it is no such sum.
+// The other addend of a sum of two that includes `x`; absent if this is no such sum.
 Value other_addend(const Add* add, const Value& x) {
   if (add == nullptr || add->xs.size() != 2 || add->scale != 1 || add->xs[0].id == add->xs[1].id) {
     return {};
@@ -107,7 +110,7 @@ Value other_addend(const Add* add, const Value& x) {
   return add->xs[0].id == x.id ? add->xs[1] : add->xs[1].id == x.id ? add->xs[0] : Value{};
 }
 
-// The pass at a position with the ops of its epilogue behind it; none if these are others.
+// The pass at a position followed by the ops of its epilogue; nothing if other ops follow.
 template <typename Op>
 std::optional<Pass> find_pass(const Rest& rest, const Way& way) {
   const auto* op = rest.get<Op>(0);
@@ -177,7 +180,7 @@ Cover covers(const Rest& rest, const Way& way) {
 template <typename T>
 using Filters = cudaError_t (*)(const T*, T*, int, int, int, cudaStream_t);
 
-// The filters turned around before a pass that reads them, or after the one that writes them.
+// Transposes the filters before a pass that reads them, or after the pass that writes them.
 std::function<cudaError_t(cudaStream_t)> turn_filters(const Pass& pass, const void* from,
                                                       void* to) {
   const int k = int(pass.shape.k), c = int(pass.shape.group_in()), taps = int(pass.taps());
@@ -251,7 +254,7 @@ KernelTable channels_last_conv_kernels() {
       {"conv2d_grad_x_add", covers<Conv2dGradX>, prepare<Conv2dGradX>, Epilogue::add},
       {"conv2d_grad_x", covers<Conv2dGradX>, prepare<Conv2dGradX>},
       {"conv2d_grad_w", covers<Conv2dGradW>, prepare<Conv2dGradW>}};
-  // cuDNN builds, and in part compiles, its answers.
+  // cuDNN builds, and partly compiles, its plans when it is queried.
   const auto traits = [](int proposal) {
     return Traits{.precisions = kHalves,
                   .library = Library::cudnn,
@@ -267,14 +270,14 @@ KernelTable channels_last_conv_kernels() {
       table.back().traits.vendor = family.epilogue == Epilogue::none;
     }
   }
-  // Sums over pixels that blocks add to memory as they come.
+  // Blocks add their sums over pixels to memory in no fixed order.
   for (int proposal = 0; proposal < kProposals; ++proposal) {
     table.push_back(
         cuda_kernel(fmt::format("cuda.conv2d_grad_w.cudnn_channels_last_atomic.{}", proposal),
                     covers<Conv2dGradW>, prepare<Conv2dGradW>, Way{Epilogue::none, proposal, false},
                     traits(proposal)));
     table.back().traits.deterministic = false;
-    table.back().traits.further_proposal = true;  // there need be none
+    table.back().traits.further_proposal = true;  // cuDNN may propose fewer than this
   }
   return table;
 }

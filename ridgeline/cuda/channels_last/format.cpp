@@ -11,7 +11,7 @@ constexpr std::string_view kPrefix = "channels_last:";
 
 PixelRows rows(const Image& image) { return {image.c, image.pixels()}; }
 
-// What an op says about the shape of a value that it uses; nothing where the op has no images.
+// What an op states about the shape of a value it uses; empty if the op knows no image shape.
 struct Geometry {
   ValueId id;
 

@@ -14,7 +14,7 @@ std::string refuse(const Values& values, int64_t channels) {
   return refuse_floats(values);
 }
 
-// Windows that neither overlap nor leave pixels out.
+// Whether the windows neither overlap nor leave out pixels.
 bool tiles(const PoolShape& shape) {
   const auto whole = [](const Slide& slide, int64_t extent) {
     return slide.stride == slide.kernel && slide.pad == 0 && slide.dilation == 1 &&
@@ -88,7 +88,8 @@ std::unique_ptr<Step> prepare_pool_grad(const Span& span, const Binding& binding
   });
 }
 
-// A cover of elementwise ops whose values are all images of one shape, which neighbours tell.
+// A cover of element-wise ops whose values are all images of one shape. The shape comes from
+// neighbouring ops.
 Cover cover_images(const Rest& rest, size_t ops, const Values& reads, const Values& writes) {
   Values all = writes;
   all.insert(all.end(), reads.begin(), reads.end());

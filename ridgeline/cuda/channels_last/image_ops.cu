@@ -9,7 +9,7 @@ namespace {
 
 // The window of one thread's run of channels.
 struct Tile {
-  int64_t out, corner;  // where its run lies in y, and that of its first pixel in x
+  int64_t out, corner;  // offsets of its run in y, and of the run of its first pixel in x
 
   __device__ Tile(const TilePool& pool, int64_t i) {
     const int runs = pool.c / kRun, out_w = pool.w / pool.right, out_h = pool.h / pool.down;
@@ -145,10 +145,10 @@ __global__ void row_taps_kernel(RowTaps taps, const T* x, T* columns) {
   }
 }
 
-constexpr int kFilterNumbers = 4096;  // of a block's part of a filter, in shared memory
+constexpr int kFilterNumbers = 4096;  // values of a filter that a block keeps in shared memory
 
-// A block takes `part` channels of one filter, so that both sides are read and written in runs.
-// kLast: from [c, taps] to [taps, c].
+// A block takes `part` channels of one filter, so that it reads and writes contiguous runs. kLast:
+// converts [c, taps] to [taps, c].
 template <typename T, bool kLast>
 __global__ void filters_kernel(const T* from, T* to, int c, int taps, int part) {
   __shared__ T numbers[kFilterNumbers];

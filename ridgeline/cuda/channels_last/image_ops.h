@@ -4,10 +4,10 @@
 
 #include <cstdint>
 
-// Ops on halves in rows of channels [n, pixels, c], c a multiple of eight.
+// Ops on half-precision rows of channels [n, pixels, c], with c a multiple of eight.
 namespace ridgeline::cuda {
 
-// Windows that tile the images: h and w are whole numbers of `down` and `right`.
+// Windows that tile the images: h is a multiple of `down`, w of `right`.
 struct TilePool {
   int64_t n = 0;
   int h = 0, w = 0, c = 0, down = 1, right = 1;
@@ -17,7 +17,7 @@ struct TilePool {
 
 template <typename T>
 cudaError_t launch_rows_pool(const TilePool& pool, const T* x, T* y, cudaStream_t stream);
-// dx = dy at the first place of each window's largest x, 0 elsewhere
+// dx = dy at the first maximum of each window of x, 0 elsewhere
 template <typename T>
 cudaError_t launch_rows_pool_grad(const TilePool& pool, const T* x, const T* dy, T* dx,
                                   cudaStream_t stream);
@@ -30,7 +30,7 @@ struct RunSumArgs {
   int inputs = 0;
   double scale = 1;
   T* y = nullptr;
-  T* active = nullptr;  // relu of y; null: not wanted. Without y, of what y would be.
+  T* active = nullptr;  // relu(y), or null if not wanted; y itself need not be stored
   int64_t count = 0;    // a multiple of eight
 };
 
@@ -44,18 +44,18 @@ template <typename T>
 cudaError_t launch_run_relu_grad(const T* y, const T* dy, T* dx, int64_t count,
                                  cudaStream_t stream);
 
-// The window of a convolution over images in rows of channels.
+// The window of a convolution over images stored as rows of channels.
 struct RowTaps {
   int64_t n = 0;
   int h = 0, w = 0, c = 0, out_h = 0, out_w = 0, down = 1, right = 1;
   int stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0, dilation_h = 1, dilation_w = 1;
 };
 
-// columns[pixel, tap, c] = the tap of x, 0 on the padding
+// columns[pixel, tap, c] = x at that tap, 0 on the padding
 template <typename T>
 cudaError_t launch_row_taps(const RowTaps& taps, const T* x, T* columns, cudaStream_t stream);
 
-// Filters [k, c, taps] as [k, taps, c], and back.
+// Converts filters [k, c, taps] to [k, taps, c], and back.
 template <typename T>
 cudaError_t launch_filters_last(const T* from, T* to, int k, int c, int taps, cudaStream_t stream);
 template <typename T>

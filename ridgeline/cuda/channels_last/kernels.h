@@ -2,17 +2,18 @@
 
 #include "ridgeline/plan/kernel.h"
 
-// Kernels for halves in rows of channels (format.h): values stay in that layout from a convolution
-// to the next, and from a gradient to the one before.
+// Kernels for half-precision rows of channels (format.h). Values stay in that layout from one
+// convolution to the next, and from one gradient to the next.
 namespace ridgeline::cuda {
 
 // "cuda.conv2d[_relu|_add_relu|_relu_add].cudnn_channels_last.<i>",
 // "cuda.conv2d_grad_x[_add].cudnn_channels_last.<i>", "cuda.conv2d_grad_w.cudnn_channels_last.<i>":
-// cuDNN's proposals without transposing images, with what follows in their epilogue. None where the
-// build found no headers of it.
+// cuDNN's proposals without transposed images, with the following ops in their epilogue. The table
+// is empty if the build found no cuDNN headers.
 KernelTable channels_last_conv_kernels();
 
-// "cuda.conv2d_grad_w.unrolled[_whole]_channels_last.<i>": cuBLASLt's products with unrolled taps
+// "cuda.conv2d_grad_w.unrolled[_whole]_channels_last.<i>": cuBLASLt's products of dy with unrolled
+// taps (im2col)
 KernelTable channels_last_unrolled_kernels();
 
 // "cuda.batch_norm[_relu[_pool|_add]|_add_relu].channels_last" and
@@ -20,7 +21,7 @@ KernelTable channels_last_unrolled_kernels();
 KernelTable channels_last_norm_kernels();
 
 // "cuda.max_pool.channels_last", ".max_pool_grad", ".add[_relu]", ".relu", ".relu_grad", and
-// "cuda.transpose_image.plain", which converts
+// "cuda.transpose_image.plain", which converts between the layouts
 KernelTable channels_last_image_kernels();
 
 }  // namespace ridgeline::cuda

@@ -25,7 +25,7 @@ std::string refuse(const Values& values, const Values& statistics, const Image& 
 
 bool is_relu(const Activation* op) { return op != nullptr && op->kind == ActivationKind::relu; }
 
-// A pool of 2 x 2 that leaves no pixel out.
+// Whether the pool is 2 x 2 and leaves out no pixel.
 bool halves(const PoolShape& pool, const Image& normalised) {
   return quads(pool) && pool.in.h % 2 == 0 && pool.in.w % 2 == 0 && pool.in.c == normalised.c &&
          pool.in.pixels() == normalised.pixels();
@@ -44,7 +44,7 @@ struct NormSpan {
   }
 };
 
-// The addend of a sum of two beside `x`; absent if it is no such sum.
+// The other addend of a sum of two that includes `x`; absent if this is no such sum.
 Value other_addend(const Add& add, const Value& x) {
   if (add.xs.size() != 2 || add.scale != 1 || add.xs[0].id == add.xs[1].id) return {};
   return add.xs[0].id == x.id ? add.xs[1] : add.xs[1].id == x.id ? add.xs[0] : Value{};

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-// Eight halves of a pixel's channels, 16 bytes, which a thread loads at once.
+// Eight half-precision channels of a pixel (16 bytes), which a thread loads at once.
 namespace ridgeline::cuda {
 
 constexpr int kRun = 8;
@@ -28,11 +28,11 @@ __device__ void store_run(T* to, const Run8<T>& run) {
   *reinterpret_cast<Run8<T>*>(to) = run;
 }
 
-// A thread's share of rows of channels: the eight channels from `channel` on, in the rows first,
-// first + stride, ... The threads of a block divide kRowThreads / lanes rows by `lanes` runs of
-// channels; those that are left over have no rows.
+// A thread's share of rows of channels: the eight channels from `channel` on, in rows first, first
+// + stride, and so on. The threads of a block cover kRowThreads / lanes rows by `lanes` runs of
+// channels; leftover threads take no rows.
 struct RowShare {
-  int lanes, at_once;  // runs of channels a block has, rows it takes at once
+  int lanes, at_once;  // runs of channels per block, and rows per block at once
   int64_t first, stride;
   int channel;
   bool idle;
@@ -49,9 +49,9 @@ struct RowShare {
   }
 };
 
-// x, or 0 below it; a NaN stays one.
+// max(x, 0); NaN stays NaN.
 __device__ inline float relu(float x) { return x < 0 ? 0.0f : x; }
-// Whether a number takes the place of the largest so far: a NaN is larger than all others.
+// Whether x replaces the largest value so far. NaN counts as larger than everything else.
 __device__ inline bool exceeds(float x, float most) { return x > most || (x != x && most == most); }
 
 }  // namespace ridgeline::cuda

@@ -1,5 +1,5 @@
-// The gradient of filters as a product of dy with the unrolled taps of x, by cuBLASLt: of a whole
-// batch at once, or of some images at a time, few enough that their taps stay in the L2 cache until
+// The gradient of the filters as a cuBLASLt product of dy with the unrolled taps of x (im2col),
+// either for the whole batch at once, or for chunks of images whose taps stay in the L2 cache until
 // they are multiplied.
 #include <algorithm>
 #include <memory>
@@ -15,8 +15,8 @@
 namespace ridgeline::cuda {
 namespace {
 
-constexpr int kAlgorithms = 2;  // of cuBLASLt's proposals
-// Bytes that are unrolled at a time; an H200 has 60 MB of L2.
+constexpr int kAlgorithms = 2;  // how many of cuBLASLt's proposals are used
+// The bytes that are unrolled at a time; an H200 has 60 MB of L2.
 constexpr int64_t kCachedTaps = int64_t{40} << 20, kMostTaps = int64_t{1} << 30;
 constexpr int64_t kMostChunks = 64;
 constexpr size_t kAlignment = 256;
@@ -26,7 +26,7 @@ int sms(const Runtime& runtime) { return cuda_runtime(runtime).sms(); }
 
 // The sizes of a gradient that is computed in chunks of images.
 struct Unrolled {
-  int64_t images = 1, chunks = 1, rows = 0;  // of a chunk: images and their pixels
+  int64_t images = 1, chunks = 1, rows = 0;  // images: per chunk; rows: pixels per chunk
   int64_t taps = 0, width = 0;               // width: taps * channels
 
   Unrolled(const Conv2dGradW& op, int64_t tap_bytes) {
@@ -34,7 +34,7 @@ struct Unrolled {
     taps = shape.window.h.kernel * shape.window.w.kernel;
     width = taps * shape.in.c;
     const int64_t each = shape.out().pixels() * width * int64_t(size_of(op.x.dtype));
-    // Chunks of one size: the largest divisor that fits.
+    // All chunks have the same size: the largest divisor that fits.
     chunks = std::clamp<int64_t>((op.n() * each + tap_bytes - 1) / tap_bytes, 1, op.n());
     while (op.n() % chunks != 0) ++chunks;
     images = op.n() / chunks;
@@ -47,7 +47,7 @@ struct Unrolled {
   }
 };
 
-// dW[k, taps * c] = dY[rows, k]^T X[rows, taps * c], which a column-major library sees transposed.
+// dW[k, taps * c] = dY[rows, k]^T X[rows, taps * c]; a column-major library sees the transpose.
 Product product_of(const Conv2dGradW& op, const Unrolled& sizes, Precision precision, bool adds) {
   Product product;
   product.dtype = op.x.dtype;
@@ -77,7 +77,7 @@ std::string refuse(const Conv2dGradW& op, const Unrolled& sizes) {
              : reason;
 }
 
-// One of cuBLASLt's ways, and how much is unrolled at a time.
+// Which of cuBLASLt's proposals, and how much is unrolled at a time.
 struct Way {
   int algorithm;
   int64_t tap_bytes;

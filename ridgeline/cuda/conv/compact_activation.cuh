@@ -4,8 +4,8 @@
 
 namespace ridgeline::cuda {
 
-// Is not inlined: inlined for each of a thread's many numbers, the activations would make up most
-// of a kernel's code.
+// This function is not inlined: it would otherwise be repeated for each of a thread's many values
+// and make up most of the code.
 static __device__ __noinline__ float less_common_activation(ActivationFn activation, float x) {
   return activation_value(activation, x);
 }

@@ -10,19 +10,20 @@
 namespace ridgeline::cuda {
 namespace {
 
-// 12 warps: three on each of an SM's four schedulers. The 13 x 7 strips and 4 groups of
-// channels of a 12 -> 24 layer on 33 x 33 are 12 warps of work, those of 1 -> 12 on 72 x 72 36.
+// 12 warps are three per scheduler of an SM. A 12 -> 24 layer on 33 x 33 images has 13 x 7 strips
+// and 4 groups of channels, which is work for 12 warps; a 1 -> 12 layer on 72 x 72 images has work
+// for 36.
 constexpr int kWarps = 12, kThreads = kWarps * 32;
 
-// A strip is two windows side by side: outputs of 2 rows x 4 columns.
+// A strip is two adjacent pooling windows: 2 rows x 4 columns of outputs.
 constexpr int kColumns = 4;
 
-// The image in shared memory: [c][rows][pitch], zeros where it is padded.
+// The image in shared memory: [c][rows][pitch], with zeros on the padding.
 struct Staged {
-  int rows, pitch, strips_x, strips, groups, group;  // group: channels a thread, 4, 6 or 8
+  int rows, pitch, strips_x, strips, groups, group;  // group: channels per thread (4, 6 or 8)
 
   size_t image_bytes(int c) const { return size_t(c) * rows * pitch * 4; }
-  // [c][u][v][groups][padded group]
+  // The filters are [c][u][v][groups][padded group].
   __host__ __device__ int padded() const { return group == 6 ? 8 : group; }
 };
 
@@ -45,7 +46,8 @@ size_t filter_bytes(const DirectShape& shape) {
   return size_t(shape.c) * shape.filter * shape.filter * s.groups * s.padded() * 4;
 }
 
-// Two images, so that the next is fetched while one is used; or one and the next one's bytes.
+// Holds two images, so that one is fetched while the other is used; or one image and the raw bytes
+// of the next.
 size_t shared_bytes(const DirectShape& shape, bool from_bytes) {
   const size_t image = staged(shape).image_bytes(shape.c);
   const size_t raw = (size_t(shape.c) * shape.h * shape.w + 15) / 16 * 16;
@@ -58,10 +60,10 @@ __device__ void wait_for_copies() {
 #endif
 }
 
-// Calls f(place in the image, place in shared memory) for this thread's share of an image.
+// Calls f(offset in the image, offset in shared memory) for this thread's share of an image.
 template <typename F>
 __device__ void for_pixels(const DirectShape& shape, const Staged& s, F f) {
-  // (c, row, column) moves on by the block's threads at a time, without dividing.
+  // (c, row, column) advances by the number of threads in the block, without a division.
   int column = threadIdx.x % shape.w, row = threadIdx.x / shape.w;
   const int column_step = kThreads % shape.w, row_step = kThreads / shape.w;
   int c = row / shape.h;
@@ -75,8 +77,8 @@ __device__ void for_pixels(const DirectShape& shape, const Staged& s, F f) {
   }
 }
 
-// Starts to fetch image i: its numbers to their places, or its bytes as they are. The padding has
-// been zeroed before and stays so.
+// Starts to fetch image i: its values to their places, or its raw bytes. The padding has been
+// zeroed before and stays zero.
 __device__ void fetch(const DirectArgs& args, const Staged& s, int64_t i, float* image,
                       uint8_t* raw) {
   const int numel = args.shape.c * args.shape.h * args.shape.w;
@@ -96,7 +98,7 @@ __device__ void fetch(const DirectArgs& args, const Staged& s, int64_t i, float*
   }
 }
 
-// 2 x 2 pixels of a map with `width` columns, `left` of them from here on.
+// Stores 2 x 2 pixels of a map with `width` columns, of which `left` remain from here on.
 template <typename Value>
 __device__ void store_pixels(float* to, int width, int left, Value value) {
 #pragma unroll
@@ -109,11 +111,11 @@ __device__ void store_pixels(float* to, int width, int left, Value value) {
   }
 }
 
-// kGroup: channels of a thread.
+// kGroup: channels per thread.
 template <int kFilter, int kGroup>
 __global__ void __launch_bounds__(kThreads) conv_pool_direct_kernel(DirectArgs args, Staged s) {
   constexpr int kPadded = kGroup == 6 ? 8 : kGroup;
-  constexpr int kInputs = (kColumns + kFilter - 1 + 3) / 4 * 4;  // read by fours
+  constexpr int kInputs = (kColumns + kFilter - 1 + 3) / 4 * 4;  // rounded up to loads of four
   extern __shared__ __align__(16) float memory[];
   const DirectShape& shape = args.shape;
   const int weights = shape.c * kFilter * kFilter * s.groups * kPadded;
@@ -129,14 +131,14 @@ __global__ void __launch_bounds__(kThreads) conv_pool_direct_kernel(DirectArgs a
   for (int i = threadIdx.x; i < (bytes ? 1 : 2) * image_size; i += kThreads) image[i] = 0.0f;
   const int pooled_h = shape.pooled_h(), pooled_w = shape.pooled_w();
   const int out_h = shape.out_h(), out_w = shape.out_w();
-  const int chunks = (s.strips + 31) / 32;  // a warp's channels are the same for all its strips
+  const int chunks = (s.strips + 31) / 32;  // all strips of a warp have the same channels
 
   auto* raw = reinterpret_cast<uint8_t*>(next);
   __syncthreads();
   fetch(args, s, blockIdx.x, bytes ? image : next, raw);
   for (int64_t i = blockIdx.x; i < args.source.n; i += gridDim.x) {
     wait_for_copies();
-    __syncthreads();  // all have fetched, and are done with the image before
+    __syncthreads();  // the copies have arrived, and all threads are done with the previous image
     if (bytes) {
       for_pixels(shape, s, [&](int at, int to) {
         image[to] = fmaf(float(raw[at]), args.source.scale, args.source.shift);

@@ -5,9 +5,9 @@
 #include "ridgeline/cuda/activation.h"
 #include "ridgeline/cuda/conv/source.h"
 
-// Convolution, bias, activation and a 2 x 2 max pool in fp32 multiply-adds: image and filters in
-// shared memory, sums of 2 x 4 pixels by a few channels in a thread's registers. Stride 1, no
-// dilation, one group, square filters of 3, 5 or 7, any padding.
+// Convolution, bias, activation and a 2 x 2 max pool in fp32 multiply-adds. The image and the
+// filters are in shared memory, and a thread keeps the sums of 2 x 4 pixels by a few channels in
+// registers. Takes stride 1, no dilation, one group, square filters of 3, 5 or 7, and any padding.
 namespace ridgeline::cuda {
 
 struct DirectShape {
@@ -19,12 +19,12 @@ struct DirectShape {
   constexpr int pooled_w() const { return out_w() / 2; }
 };
 
-// Why the kernel does not take this shape with so many bytes of shared memory a block; "" when it
-// does.
+// Why the kernel does not take this shape with this much shared memory per block; "" if it does.
 const char* refuse_direct(const DirectShape& shape, bool from_bytes, size_t shared_memory);
 
-// y[n, k, pooled_h, pooled_w], and, where `a` is given, what the pool reads: a[n, k, out, out]. b
-// may be null. Without `a` the activation is applied after the maximum and must not decrease.
+// Writes y[n, k, pooled_h, pooled_w] and, if `a` is given, the input of the pool a[n, k, out, out].
+// b may be null. Without `a` the activation is applied after the maximum and must be
+// non-decreasing.
 struct DirectArgs {
   DirectShape shape;
   ImageSource source;

@@ -9,7 +9,7 @@
 namespace ridgeline::cuda {
 namespace {
 
-// Why none of these kernels takes a convolution over n images of such values; "" when some may.
+// Why none of these kernels takes a convolution of n images with these values; "" if some may.
 std::string refuse_fp32(const Conv2dShape& conv, int64_t n, const Values& values) {
   if (values[0].dtype != DType::fp32) return "takes fp32 only";
   std::string reason = refuse_window(conv);
@@ -18,10 +18,10 @@ std::string refuse_fp32(const Conv2dShape& conv, int64_t n, const Values& values
   return refuse_large({n, conv.in.numel(), conv.out().numel(), conv.weight().numel()});
 }
 
-// ---- a convolution, alone or with its pool, and its input's gradient ----
+// ---- a convolution, alone or with its pool, and the gradient of its input ----
 
-// A family of kernels: `pack_filters` packs the filters into a workspace, `convolve` reads them
-// there.
+// A family of kernels: `pack_filters` packs the filters into the workspace, and `convolve` reads
+// them from there.
 struct Fp32Kernels {
   const char* (*refuse)(const ImplicitShape&, size_t shared_memory);
   size_t (*workspace)(const ImplicitShape&, size_t shared_memory);
@@ -71,7 +71,7 @@ KernelTable kernels_of(const std::string& how) {
   return product_kernels(how, {refuse<kKernels>, workspace<kKernels>, prepare<kKernels>});
 }
 
-// ---- the gradient of its filters ----
+// ---- the gradient of the filters ----
 
 Cover covers_grad_w(const Rest& rest) {
   const auto* op = rest.get<Conv2dGradW>(0);

@@ -11,11 +11,11 @@ template <int H, int W, int R1, int K1, int R2, int K2>
 struct FusedConv2 {
   static constexpr int kH = H, kW = W, kFilter1 = R1, kOut1 = K1, kFilter2 = R2, kOut2 = K2;
   static constexpr int kPixels = H * W;
-  // Of the second pool.
+  // The output of the second pool.
   static constexpr int kOutH = ((H - R1 + 1) / 2 - R2 + 1) / 2;
   static constexpr int kOutW = ((W - R1 + 1) / 2 - R2 + 1) / 2;
   static constexpr int kWindows = kOutH * kOutW;
-  // Of the first pool, as much as the second layer reads.
+  // The part of the first pool's output that the second layer reads.
   static constexpr int kMapH = 2 * kOutH + R2 - 1, kMapW = 2 * kOutW + R2 - 1;
   static constexpr int kTilesX = kMapW / 8, kTiles1 = kTilesX * (kMapH / 2);
   static_assert(kMapW % 8 == 0 && kMapH % 2 == 0 && K2 % 8 == 0 && kPixels % 16 == 0 && W % 4 == 0);
@@ -28,7 +28,7 @@ struct FusedConv2 {
   using First = FirstShape<K1, R1>;
 };
 
-// Shared memory, in bytes from its start; each segment starts at a multiple of 128.
+// Offsets in shared memory, in bytes; each segment starts at a multiple of 128.
 template <typename T, typename Shape, int kImages>
 struct FusedConv2Memory {
   static constexpr int pad(int bytes) { return (bytes + 127) / 128 * 128; }
@@ -44,7 +44,7 @@ struct FusedConv2Memory {
   static constexpr int kTotal = kRaw + pad(kImages * Shape::kPixels);
 };
 
-// Starts the copy of image i: its bytes to `raw`, or its numbers to `image`.
+// Starts the copy of image i: its raw bytes to `raw`, or its values to `image`.
 template <typename T, typename Shape>
 __device__ void fetch_image(const ImageSource& source, int64_t i, std::byte* raw,
                             std::byte* image) {
@@ -59,7 +59,7 @@ __device__ void fetch_image(const ImageSource& source, int64_t i, std::byte* raw
   }
 }
 
-// What was fetched becomes factors in `image`.
+// Converts the fetched data to factors in `image`.
 template <typename T>
 __device__ void scale_image(const ImageSource& source, const std::byte* raw, std::byte* image,
                             int pixels) {
@@ -78,7 +78,7 @@ __device__ void scale_image(const ImageSource& source, const std::byte* raw, std
   }
 }
 
-// kImages images a pass over kWarps warps; a warp takes kTiles tiles of 8 windows of the second
+// kWarps warps take kImages images per pass. A warp takes kTiles tiles of 8 windows of the second
 // pool at a time.
 template <typename T, typename Shape, int kImages, int kWarps, int kTiles, int kBlocks>
 __global__ void __launch_bounds__(kWarps * 32, kBlocks)
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kWarps * 32, kBlocks)
 
   for (; i < args.source.n; i += int64_t(gridDim.x) * kImages) {
     copy_async_wait<0>();
-    __syncthreads();  // all have fetched, and are done with the map
+    __syncthreads();  // the copies have arrived, and all threads are done with the map
     scale_image<T>(args.source, raw, image, kImages * Shape::kPixels);
     __syncthreads();
     {

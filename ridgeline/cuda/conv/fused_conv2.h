@@ -8,13 +8,13 @@
 #include "ridgeline/cuda/conv/source.h"
 #include "ridgeline/cuda/plain/mixed_operand.h"
 
-// Two layers of convolution, bias, activation and 2 x 2 max pool in one kernel, on tensor cores: a
-// block takes an image from its bytes (or numbers) to the second pool's outputs, the map between
-// the layers stays in shared memory. For the shapes listed in fused_conv2.cuh.
+// Two layers of convolution, bias, activation and 2 x 2 max pool in one kernel on tensor cores. A
+// block takes an image from its bytes (or values) to the outputs of the second pool; the map
+// between the layers stays in shared memory. Takes the shapes listed in fused_conv2.cuh.
 namespace ridgeline::cuda {
 
 struct FusedConv2Shape {
-  int h = 0, w = 0;         // of the one-channel image
+  int h = 0, w = 0;         // the extents of the one-channel image
   int filter1 = 0, k1 = 0;  // first layer
   int filter2 = 0, k2 = 0;  // second layer
   bool operator==(const FusedConv2Shape&) const = default;
@@ -22,11 +22,12 @@ struct FusedConv2Shape {
 
 bool has_fused_conv2(const FusedConv2Shape& shape);
 
-// Bytes of shared memory a block needs, for factors of so many bytes; the largest of the shapes.
+// Bytes of shared memory per block for factors of this width; the maximum over the shapes.
 size_t fused_conv2_shared_memory(size_t factor);
 
-// y[n, k2, ...] of the second pool. T: __nv_bfloat16, __half, or float (factors rounded to tf32).
-// Pointers must be aligned to 16 bytes. Biases may be absent. The activations must not decrease.
+// Writes y[n, k2, ...], the output of the second pool. T: __nv_bfloat16, __half, or float (factors
+// rounded to tf32). Pointers must be aligned to 16 bytes. Biases may be absent. The activations
+// must be non-decreasing.
 template <typename T>
 struct FusedConv2Args {
   ImageSource source;
@@ -36,10 +37,10 @@ struct FusedConv2Args {
   ActivationFn activation1, activation2;
 };
 
-// `variant` 0 .. kFusedConv2Variants - 1: ways to share images out over warps, for the planner to
-// time.
+// `variant` is 0 .. kFusedConv2Variants - 1. Variants distribute images over warps differently; the
+// planner measures them.
 constexpr int kFusedConv2Variants = 3;
-// What a variant is: "2 images, 15 warps a block".
+// Describes a variant: "2 images, 15 warps a block".
 template <typename T>
 std::string fused_conv2_variant(int variant);
 template <typename T>

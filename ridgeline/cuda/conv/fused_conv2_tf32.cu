@@ -1,5 +1,5 @@
-// 32-bit factors: the second layer's weights fill most of the shared memory, so an SM
-// has room for one image.
+// The kernel with 32-bit factors. The second layer's weights fill most of the shared memory, so an
+// SM has room for one image.
 #include "ridgeline/cuda/conv/fused_conv2.cuh"
 
 namespace ridgeline::cuda {

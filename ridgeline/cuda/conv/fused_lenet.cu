@@ -8,14 +8,15 @@ namespace {
 
 constexpr int kCluster = 8, kWarps = 16, kThreads = kWarps * 32;
 
-// Shared memory behind that of the convolutions.
+// The shared memory that follows that of the convolutions.
 template <typename T, typename Shape>
 struct FusedLenetMemory {
   using Convs = FusedConv2Memory<T, Shape, 1>;
   static constexpr int kFeatures = Shape::kOut2 * Shape::kWindows;
   static constexpr int kSlice = (kFeatures + kCluster * 32 - 1) / (kCluster * 32) * 32;
-  static constexpr int kPitch = kSlice + 8;       // rows of eight images in different banks
-  static constexpr int kOutputs = Convs::kTotal;  // of this block's image, [kCluster * kSlice]
+  static constexpr int kPitch = kSlice + 8;  // puts the rows of eight images in different banks
+  // The features of this block's image, [kCluster * kSlice].
+  static constexpr int kOutputs = Convs::kTotal;
   static constexpr int kInputs = kOutputs + kCluster * kSlice * int(sizeof(T));  // [image][kPitch]
   static constexpr int kPartial = kInputs + kCluster * kPitch * int(sizeof(T));
   static constexpr int kHidden = kPartial + 2 * kFusedLenetMostHidden * kCluster * 4;
@@ -23,7 +24,7 @@ struct FusedLenetMemory {
   static constexpr int kTotal = kLogits + kFusedLenetMostClasses * 4;
 };
 
-// The image in shared memory through both layers, to `outputs`.
+// Takes the image in shared memory through both layers to `outputs`.
 template <typename T, typename Shape>
 __device__ void run_convs(const FusedConv2Args<T>& args, std::byte* memory, T* outputs) {
   using Memory = FusedConv2Memory<T, Shape, 1>;
@@ -69,13 +70,13 @@ __device__ void run_convs(const FusedConv2Args<T>& args, std::byte* memory, T* o
   }
 }
 
-// This block's share of the first linear layer's inputs by its weights, for the cluster's images:
-// partial[half of k][hidden][image].
+// Multiplies this block's slice of the first linear layer's inputs by its weights, for all images
+// of the cluster: partial[half of k][hidden][image].
 template <typename T, typename Memory>
 __device__ void multiply_slice(const FusedLenetArgs<T>& args, int rank, const T* inputs,
                                float* partial) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  constexpr int kTiles = kFusedLenetMostHidden / 16;  // warps share these, and two halves of k
+  constexpr int kTiles = kFusedLenetMostHidden / 16;  // warps split these, and two halves of k
   const int tile = warp % kTiles, half = warp / kTiles;
   constexpr int kSteps = Memory::kSlice / 32, kFeatures = Memory::kFeatures;
   const int first = half * (Memory::kSlice / 2) + lane % 4 * 2;  // within the slice
@@ -87,7 +88,7 @@ __device__ void multiply_slice(const FusedLenetArgs<T>& args, int rank, const T*
       const int k = first + step * 16;
       uint32_t a[4];
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {  // rows past the last are not read again
+      for (int e = 0; e < 4; ++e) {  // rows past the last read the last one instead
         const int at = rank * Memory::kSlice + k + e / 2 * 8;
         const int from = min(row + e % 2 * 8, args.hidden - 1);
         a[e] = at < kFeatures
@@ -103,7 +104,7 @@ __device__ void multiply_slice(const FusedLenetArgs<T>& args, int rank, const T*
   to[8 * kCluster] = acc[2], to[8 * kCluster + 1] = acc[3];
 }
 
-// The hidden layer of this block's image, from all blocks' shares.
+// Sums the partial products of all blocks into the hidden layer of this block's image.
 template <typename T>
 __device__ void add_shares(const FusedLenetArgs<T>& args, int rank, const float* partial,
                            float* hidden) {
@@ -172,7 +173,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   std::byte *image = memory + Convs::kImage, *raw = memory + Convs::kRaw;
   const FusedConv2Args<T>& convs = args.convs;
   const int rank = int(cluster_rank());
-  int64_t i = blockIdx.x;  // a cluster's images follow each other
+  int64_t i = blockIdx.x;  // the images of a cluster are consecutive
   const auto fetch = [&](int64_t at) {
     if (at < convs.source.n) fetch_image<T, Shape>(convs.source, at, raw, image);
     copy_async_commit();
@@ -187,7 +188,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     reinterpret_cast<float*>(memory + Convs::kBias)[o] =
         b ? b[o < Shape::kOut1 ? o : o - Shape::kOut1] : 0.0f;
   }
-  // What no image writes: past the last feature, and everything in blocks without an image.
+  // Zeroes what no image writes: the space past the last feature, and all of it in blocks without
+  // an image.
   for (int at = threadIdx.x; at < kCluster * Memory::kSlice; at += kThreads) outputs[at] = T(0.0f);
 
 #pragma unroll 1
@@ -199,7 +201,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       __syncthreads();
       run_convs<T, Shape>(convs, memory, outputs);
     }
-    cluster_sync();  // all images' features are there
+    cluster_sync();  // all images' features are ready
     fetch(i + gridDim.x);
     constexpr int kChunk = 16 / int(sizeof(T)), kChunks = Memory::kSlice / kChunk;
     for (int at = threadIdx.x; at < kCluster * kChunks; at += kThreads) {
@@ -209,12 +211,12 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     __syncthreads();
     multiply_slice<T, Memory>(args, rank, inputs, partial);
-    cluster_sync();  // all shares are there, and all features have been read
+    cluster_sync();  // all partial products are ready, and all features have been read
     if (i < convs.source.n) add_shares(args, rank, partial, hidden);
     __syncthreads();
     if (i < convs.source.n) last_layer(args, i, hidden, logits);
   }
-  cluster_sync();  // nobody reads this block's memory any more
+  cluster_sync();  // no other block reads this block's memory any more
 #endif
 }
 

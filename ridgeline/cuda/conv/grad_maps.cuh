@@ -1,8 +1,8 @@
 #pragma once
 
-// What the products of a convolution's gradients read, made once: both maps channels last, the
-// output's gradient through pool and activation, the filters flipped, and, since all of the
-// gradient passes by here, the images' sums of it.
+// Makes the operands of a convolution's gradients once: both maps channels-last, the output's
+// gradient taken back through pool and activation, and the flipped filters. Because all of the
+// gradient passes through here, this also makes each image's sums for the bias.
 
 #include "ridgeline/cuda/conv/grad_maps.h"
 #include "ridgeline/cuda/conv/implicit.cuh"
@@ -13,14 +13,14 @@ template <typename T>
 struct GradMapsArgs {
   ImplicitShape shape;
   const T* x;
-  OutputGrad<T> dy;  // dy.dy null: x only
-  const T* w;        // null: no packed filters
+  OutputGrad<T> dy;  // dy.dy null: only x is converted
+  const T* w;        // null: the filters are not packed
   T *dz, *x_map;
   uint32_t* packed_filters;
   float* bias;  // [n, maps.parts, maps.k]
 };
 
-// The channels of a chunk: the first, and how many there are of it in its group.
+// The channels of a chunk: the first, and how many of them exist in its group.
 struct ChunkChannels {
   int first, count;
 
@@ -30,7 +30,7 @@ struct ChunkChannels {
   }
 };
 
-// A chunk of channels of a part of an image of dz, by a warp.
+// A warp converts a chunk of channels of one part of an image of dz.
 template <typename T>
 class OutputChunk {
  public:
@@ -48,7 +48,7 @@ class OutputChunk {
         step_(32 * maps_.parts),
         to_(args.dz + image * h_ * w_ * maps_.k + chunk * kCount) {}
 
-  // dy as it is.
+  // dy without a pool.
   __device__ void plain() {
     const T* dy = args_.dy.dy + plane_ * h_ * w_;
     for (int pixel = first_; pixel < h_ * w_; pixel += step_) {
@@ -60,7 +60,7 @@ class OutputChunk {
       for (int e = 0; e < kCount; ++e) sums_[e] += float(values[e]);
     }
   }
-  // Through a pool: a window a lane. kEven: rows start at even places.
+  // dy through a pool: each lane takes a window. kEven: rows start at even offsets.
   template <bool kEven>
   __device__ void pooled() {
     const int columns = w_ / 2, windows = h_ / 2 * columns;
@@ -86,12 +86,12 @@ class OutputChunk {
             [&](int e) { return best[e] == at ? slopes[e] : T(0.0f); });
       }
     }
-    // What the pool left out.
+    // Pixels that the pool left out.
     const auto none = [](int) { return T(0.0f); };
     for (int at = first_; at < (h_ % 2) * w_; at += step_) put((h_ - 1) * w_ + at, none);
     for (int at = first_; at < (w_ % 2) * h_; at += step_) put(at * w_ + w_ - 1, none);
   }
-  // The part's sums, to bias[image, part, chunk].
+  // Stores the part's sums to bias[image, part, chunk].
   __device__ void put_sums_of(float* bias) {
 #pragma unroll
     for (int e = 0; e < kCount; ++e) {
@@ -102,7 +102,7 @@ class OutputChunk {
   }
 
  private:
-  // Any other, where there is none, so that all loads go ahead.
+  // A valid channel, even past the last one, so that all loads can be issued at once.
   __device__ int channel(int e) const { return min(e, here_ - 1); }
   template <typename F>
   __device__ void put(int pixel, F value) const {
@@ -120,12 +120,12 @@ class OutputChunk {
   const ChunkChannels channels_;
   const int64_t plane_;
   const int here_;
-  const int first_, step_;  // of the items this lane takes
+  const int first_, step_;  // the positions this lane takes
   T* const to_;
   float sums_[kCount] = {};
 };
 
-// A chunk of channels of a part of an image of x, with its padding, by a warp.
+// A warp converts a chunk of channels of one part of an image of x, with its padding.
 template <typename T>
 __device__ void input_chunk(const GradMapsArgs<T>& args, int64_t image, int chunk, int part) {
   constexpr int kCount = MapChunk<T>::kCount;
@@ -155,8 +155,8 @@ __device__ void input_chunk(const GradMapsArgs<T>& args, int64_t image, int chun
 
 constexpr int kMapsThreads = 128, kMapsWarps = kMapsThreads / 32, kWordBlocks = 192;
 
-// A warp a chunk of a part of an image: of dz by the first warps, of x by the next; the last blocks
-// arrange the filters.
+// A warp takes a chunk of a part of an image: the first warps take dz, the next x, and the last
+// blocks pack the filters.
 template <typename T>
 __global__ void __launch_bounds__(kMapsThreads) conv2d_grad_maps_kernel(GradMapsArgs<T> args) {
 #if __CUDA_ARCH__ >= 800

@@ -1,7 +1,8 @@
 #pragma once
 
-// How the gradients of a convolution of several channels lie in memory and are shared out: a first
-// kernel (grad_maps.cuh) writes what the products read, channels last, to the workspace.
+// The memory layout and the work distribution of the gradients of a convolution with several
+// channels. A first launch (grad_maps.cuh) writes the products' operands, channels-last, to the
+// workspace.
 
 #include <algorithm>
 #include <cstddef>
@@ -12,14 +13,15 @@
 namespace ridgeline::cuda {
 
 constexpr int kGradWWarps = 8, kGradWThreads = kGradWWarps * 32;
-constexpr int kGradWChannels = 32;  // input channels of a block: up to four tiles
+constexpr int kGradWChannels = 32;  // input channels per block: up to four tiles
 
-// The maps dz[n, out_h, out_w, k] and x[n, rows, columns, c], x with its padding, factors rounded.
+// The maps dz[n, out_h, out_w, k] and x[n, rows, columns, c]; x includes its padding, and factors
+// are rounded.
 struct GradMaps {
   int group_k, group_c;  // channels of a group, padded to whole chunks
-  int k, c;              // of all
-  int rows, columns;     // as far as the filters go
-  int parts;  // of an image's pixels, that warps share: few enough to have all under way at once
+  int k, c;              // channels of all groups
+  int rows, columns;     // the extent that the filters reach
+  int parts;  // parts of an image's pixels, one per warp: few enough to be resident all at once
 
   __host__ __device__ GradMaps(const ImplicitShape& shape, int width)
       : rows((shape.out_h() - 1) * shape.stride + shape.filter),
@@ -36,21 +38,22 @@ struct GradMaps {
 
 inline int grad_w_row_tiles(const ImplicitShape& shape) { return shape.group_k() <= 32 ? 2 : 4; }
 
-// Bytes between pixels in shared memory: more than the numbers, so that neighbouring pixels lie in
-// different banks for the loads of one tile.
+// Bytes between pixels in shared memory, padded so that neighbouring pixels are in different banks
+// for the loads of one tile.
 __host__ __device__ constexpr int grad_w_pitch(int channels, int width) {
   return channels * width + (width == 2 ? 16 : 32);
 }
 
-// A block takes a row u of the filter, 32 input channels and up to 64 output channels of a group
+// A block takes one row u of the filter, 32 input channels and up to 64 output channels of a group,
 // and a share of the images, in bands of rows of pixels that fit twice in shared memory.
 struct GradWShares {
-  int band, bands;                    // rows of a band, bands of an image
-  int pixels;                         // of a band, rounded up to whole steps
-  int tiles;                          // of eight input channels; warps share these, then the steps
-  int channel_blocks, output_blocks;  // of a group of channels
+  int band, bands;  // rows per band, bands per image
+  int pixels;       // pixels of a band, rounded up to whole steps of k
+  int tiles;        // tiles of eight input channels; warps split these first, then the steps of k
+  int channel_blocks, output_blocks;  // blocks per group of channels
   int groups;                         // shares of the images
-  int table, stage, shared;  // bytes of shared memory: of the places in x, of a stage, of all
+  // Bytes of shared memory: the offset table into x, one stage, the total.
+  int table, stage, shared;
 };
 
 inline GradWShares grad_w_shares(const ImplicitShape& shape, int width, int sms,
@@ -80,8 +83,8 @@ inline GradWShares grad_w_shares(const ImplicitShape& shape, int width, int sms,
   return s;
 }
 
-// Where the workspace's parts lie, in bytes: the maps, the filters arranged for dx, the images'
-// sums for db [n, maps.parts, maps.k], the groups' sums for dw [groups, taps, k].
+// Byte offsets of the parts of the workspace: the maps, the packed filters for dx, the images' sums
+// for db [n, maps.parts, maps.k], and the groups' sums for dw [groups, taps, k].
 struct GradWorkspace {
   size_t dz, x, packed_filters, bias, partial, total;
 

@@ -1,9 +1,9 @@
 #pragma once
 
-// dw as a matrix product over the pixels of the batch, from the maps of grad_maps.cuh: rows are
-// output channels, columns input channels at a tap, and a tap only moves where x is read. k runs
-// along the pixels, across the ends of rows. Groups of images leave partial sums in memory, added
-// in order by a last kernel (grad_w_sum.cuh).
+// dw as a matrix product over the pixels of the batch, from the maps of grad_maps.cuh. Rows are
+// output channels; columns are input channels at a tap, where a tap only shifts the address in x. k
+// runs along the pixels, across the ends of rows. Groups of images leave partial sums in memory,
+// and a last launch adds them in order (grad_w_sum.cuh).
 
 #include "ridgeline/cuda/conv/grad_maps.h"
 #include "ridgeline/cuda/conv/tensor.cuh"
@@ -11,10 +11,11 @@
 
 namespace ridgeline::cuda {
 
-// A step's factors out of shared memory. dz: the warp's first output channel at the step's first
-// pixel. x: the tile's first channel; places: of the step's pixels in x, in bytes.
+// Loads the factors of one step of k from shared memory. dz points to the warp's first output
+// channel at the step's first pixel, x to the tile's first channel, and `places` to the byte
+// offsets of the step's pixels in x.
 template <typename T>
-struct GradWFactors {  // halves: ldmatrix transposes what lies pixel by pixel
+struct GradWFactors {  // halves: ldmatrix transposes the pixel-major layout
   static constexpr int kStep = 16;
 
   template <int kTiles>
@@ -34,7 +35,7 @@ struct GradWFactors {  // halves: ldmatrix transposes what lies pixel by pixel
     const int lane = threadIdx.x % 32;
     const uint32_t mine = x + places[lane % 16];
 #pragma unroll
-    for (int v = 0; v + 1 < kFilter; v += 2) {  // two taps a load
+    for (int v = 0; v + 1 < kFilter; v += 2) {  // two taps per load
       asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                    : "=r"(b[v][0]), "=r"(b[v][1]), "=r"(b[v + 1][0]), "=r"(b[v + 1][1])
                    : "r"(mine + (v + lane / 16) * pitch));
@@ -79,7 +80,7 @@ struct GradWFactors<float> {
   }
 };
 
-// The groups' sums, [group][tap, o].
+// Computes the groups' sums, [group][tap, o].
 template <typename T, int kTiles, int kFilter>
 __global__ void __launch_bounds__(kGradWThreads, 1)
     conv2d_grad_w_maps_kernel(ImplicitShape shape, const T* dz, const T* x, GradWShares s,
@@ -98,10 +99,11 @@ __global__ void __launch_bounds__(kGradWThreads, 1)
   const int group = blockIdx.z / s.output_blocks, o0 = blockIdx.z % s.output_blocks * kOutputs;
   auto* places = reinterpret_cast<int*>(memory);
   std::byte* stages = memory + s.table;
-  const int x_at = (s.pixels * kDzPitch + 127) / 128 * 128;  // of a stage
+  const int x_at = (s.pixels * kDzPitch + 127) / 128 * 128;  // the offset of x in a stage
 
   for (int at = threadIdx.x; at < s.pixels; at += kGradWThreads) {
-    const int pixel = min(at, s.band * out_w - 1);  // those past the last meet zeros of dz
+    // Pixels past the last are multiplied by zeros of dz.
+    const int pixel = min(at, s.band * out_w - 1);
     places[at] = (pixel / out_w * maps.columns + pixel % out_w * shape.stride) * kXPitch;
   }
   const int dz_chunks = min(kDzChunks, (maps.group_k - o0) / kCount);
@@ -117,7 +119,7 @@ __global__ void __launch_bounds__(kGradWThreads, 1)
   const int first = int(blockIdx.y) * each, last = min(shape.n, first + each);
   const int slabs = (last - first) * s.bands;
   const auto rows_of = [&](int slab) { return min(s.band, out_h - slab % s.bands * s.band); };
-  const auto fetch = [&](int slab) {  // counts as a group of copies even past the last
+  const auto fetch = [&](int slab) {  // commits a group of copies even past the last slab
     if (slab < slabs) {
       std::byte *dzs = stages + slab % 2 * s.stage, *xs = dzs + x_at;
       const int64_t image = first + slab / s.bands;
@@ -137,7 +139,7 @@ __global__ void __launch_bounds__(kGradWThreads, 1)
       for (int at = threadIdx.x; at < s.band * maps.columns * kXChunks; at += kGradWThreads) {
         const int pixel = at / kXChunks, chunk = at % kXChunks;
         std::byte* to = xs + pixel * kXPitch + chunk * 16;
-        if (pixel >= rows * maps.columns) {  // met by zeros of dz, so it must be a number
+        if (pixel >= rows * maps.columns) {  // multiplied by zeros of dz, so it must be finite
           *reinterpret_cast<uint4*>(to) = uint4{0, 0, 0, 0};
         } else if (chunk < x_chunks) {
           const int skipped = shape.stride > 1 ? pixel / maps.columns * (shape.stride - 1) : 0;
@@ -161,7 +163,7 @@ __global__ void __launch_bounds__(kGradWThreads, 1)
     const uint32_t dzs = shared_address(stages + slab % 2 * s.stage);
     const uint32_t xs = dzs + x_at + tile * 8 * kSize;
     const int steps = (rows_of(slab) * out_w + kStep - 1) / kStep;
-    uint32_t a[2][kTiles][4], b[2][kFilter][2];  // of this step and the next
+    uint32_t a[2][kTiles][4], b[2][kFilter][2];  // for this step of k and the next
     const auto load = [&](int step, int to) {
       const int at = min(step, steps - 1) * kStep;
       Factors::inputs(b[to], xs, places + at, kXPitch);
@@ -185,11 +187,11 @@ __global__ void __launch_bounds__(kGradWThreads, 1)
       load(step + 2 * shares, 0);
       multiply(1);
     }
-    __syncthreads();  // all are done with this stage
+    __syncthreads();  // all threads are done with this stage
   }
   copy_async_wait<0>();
 
-  // The warps that share a tile: the first adds what the others have, in order.
+  // Among the warps that share a tile, the first adds the sums of the others in order.
   auto* sums = reinterpret_cast<float*>(stages);  // [share - 1][sum][tile, lane]
   constexpr int kSums = kTiles * kFilter * 4;
   const int lane = threadIdx.x % 32, threads = s.tiles * 32, mine = tile * 32 + lane;

@@ -4,8 +4,8 @@
 
 namespace ridgeline::cuda {
 
-// So many partial sums of the same numbers, `stride` apart. Of those, runs of `run` lie `pitch`
-// apart; 0: all in one run.
+// `count` partial sums of the same values, `stride` apart. Within each, runs of `run` values are
+// `pitch` apart; a run of 0 means that all are contiguous.
 template <typename A>
 struct PartialSums {
   const A* first;
@@ -16,8 +16,8 @@ struct PartialSums {
   __device__ int place(int at) const { return run == 0 ? at : at / run * pitch + at % run; }
 };
 
-// dw[o, tap] from parts [tap, o], db[o] from parts [o]: those of every eighth part in order by a
-// warp, then the eight. 32 numbers a block, those of db in blocks of their own.
+// Computes dw[o, tap] from parts [tap, o] and db[o] from parts [o]. A warp adds every eighth part
+// in order, then the eight results are added. A block takes 32 values; db has blocks of its own.
 template <typename T>
 __global__ void __launch_bounds__(256)
     grad_w_sum_kernel(PartialSums<Accumulated<T>> weights, PartialSums<Accumulated<T>> bias,

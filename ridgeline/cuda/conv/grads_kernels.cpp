@@ -1,4 +1,4 @@
-// The backward pass of a convolution and the pool behind it.
+// The backward pass of a convolution and the pool that follows it.
 #include "ridgeline/cuda/conv/kernels.h"
 #include "ridgeline/cuda/conv/pool_sparse_grad_w.h"
 #include "ridgeline/cuda/conv/spans.h"
@@ -30,8 +30,8 @@ std::string refuse_grads(const Rest& rest, const PooledGrads& grads) {
                                shared_memory(rest.runtime));
 }
 
-// Which products the kernels of a layer with maps take: mma.sync, or wgmma for dx, and for dw of
-// halves.
+// Which instructions a layer's kernels use: mma.sync, or wgmma for dx, and in half precision for dw
+// as well.
 enum class Products { mma, wgmma };
 
 std::string refuse_warpgroups(const Rest& rest, const PooledGrads& grads) {
@@ -48,7 +48,8 @@ size_t stream_workspace(const PooledGrads& grads, const Runtime& runtime) {
   return StreamWorkspace(shape, stream).total;
 }
 
-// Bytes of the workspace: the maps and sums of conv/implicit.h, then, for wgmma, the filters.
+// The bytes of the workspace: the maps and sums of conv/implicit.h, then, for wgmma, the packed
+// filters.
 struct GradsBytes {
   GradBytes maps;
   size_t packed_filters = 0;
@@ -93,8 +94,7 @@ ImplicitGradsArgs<T> grads_args(const PooledGrads& found, const Binding& binding
   return args;
 }
 
-// tf32: dx leaves the gradient before the pool for dw's kernel, which besides wants x channels
-// last.
+// tf32: dx leaves the gradient before the pool for dw's kernel, which also needs x channels-last.
 std::unique_ptr<Step> mapped_step(const Binding& binding, const PooledGrads& found,
                                   const ImplicitGradsArgs<float>& args, size_t packed_at) {
   const size_t memory = args.shared_memory;
@@ -130,7 +130,8 @@ std::unique_ptr<Step> mapped_step(const Binding& binding, const PooledGrads& fou
   return launch_parts(binding, describe(Op{*found.w}), std::move(parts));
 }
 
-// Halves: dx first, for the layers below wait for it; dw from what it leaves.
+// Halves: dx comes first, because the layers below wait for it; dw then reads the gradient that dx
+// leaves.
 template <typename T>
 std::unique_ptr<Step> stream_step(const Binding& binding, const PooledGrads& found,
                                   const ImplicitGradsArgs<T>& args) {
@@ -179,14 +180,14 @@ std::unique_ptr<Step> prepare_grads(const Span& span, const Binding& binding, Pr
     std::vector<StepPart> parts;
     parts.push_back(
         {made, {}, {{0, bytes.maps, true}}, false, launched(launch_conv2d_grad_maps<T>)});
-    if (found.x != nullptr) {  // first: it is what the layers below wait for
+    if (found.x != nullptr) {  // first, because the layers below wait for it
       parts.push_back({{},
                        {found.x->dx},
                        {{0, bytes.maps, false}},
                        false,
                        launched(launch_conv2d_grad_x_maps<T>)});
     }
-    // Without maps the kernels read the values themselves.
+    // Without maps the kernels read the values directly.
     parts.push_back({bytes.maps > 0 ? Values{} : made,
                      {op.dw, op.db},
                      {{0, bytes.maps, false}, {bytes.maps, bytes.total, true}},
@@ -196,7 +197,7 @@ std::unique_ptr<Step> prepare_grads(const Span& span, const Binding& binding, Pr
   });
 }
 
-// ---- backward, the lowest layer ----
+// ---- the backward pass of the lowest layer ----
 
 std::string refuse_pool_sparse(const Rest& rest, const PooledGrads& grads) {
   const Conv2dGradW& op = *grads.w;

@@ -8,20 +8,20 @@
 
 namespace ridgeline::cuda {
 
-// A block takes an image by 32 or 64 output channels of a group, 256 pixels a pass. Four warps take
-// 64 pixels by 32 channels each; four more take the other 32 channels, or the other half of k: with
-// fewer pixels a warp, loads of factors from shared memory would take longer than the products.
-// Filters' rows come through a ring.
+// A block takes one image by 32 or 64 output channels of a group, with 256 pixels per pass. Four
+// warps take 64 pixels by 32 channels each. Four more take the other 32 channels, or the other half
+// of k: with fewer pixels per warp, loading the factors from shared memory would take longer than
+// the products. The rows of the filters arrive through a ring buffer.
 constexpr int kImplicitThreads = 256, kImplicitWarps = kImplicitThreads / 32;
 constexpr int kRowWarps = kImplicitWarps / 2, kRowTiles = 4;
-constexpr int kColumnTiles = 4, kImplicitOutputs = kColumnTiles * 8;  // of a warp
+constexpr int kColumnTiles = 4, kImplicitOutputs = kColumnTiles * 8;  // per warp
 constexpr int kPassTiles = kRowWarps * kRowTiles, kPassPixels = kPassTiles * 16, kRing = 3;
 
-// The map of a group's channels in shared memory, channels last, with its border of zeros.
+// The map of a group's channels in shared memory, channels-last, with a border of zeros.
 struct ImplicitMap {
-  int c, rows, columns;  // c: padded to whole chunks
+  int c, rows, columns;  // c is padded to whole chunks
   int pitch;             // bytes between rows
-  int shift;             // of the number that a pixel's chunks are exchanged by
+  int shift;             // selects the address bits that swizzle a pixel's chunks
 
   __host__ __device__ ImplicitMap(const ImplicitShape& shape, int width) {
     const int whole = 16 / width;
@@ -31,10 +31,10 @@ struct ImplicitMap {
     pitch = columns * c * width;
     shift = c * width % 256 == 0 ? 8 : 7;
   }
-  // Chunks of 16 bytes exchanged within lines of 128, so that neighbouring pixels, a line or two
-  // apart, lie in different banks.
+  // Swizzles chunks of 16 bytes within lines of 128, so that neighbouring pixels, one or two lines
+  // apart, are in different banks.
   __device__ uint32_t swizzled(uint32_t bytes) const { return bytes ^ ((bytes >> shift & 7) << 4); }
-  // 128 more bytes: the last steps of k read past the last pixel (times zero).
+  // 128 more bytes, because the last steps of k read past the last pixel (multiplied by zero).
   __host__ __device__ int bytes() const { return (rows * pitch + 128 + 127) / 128 * 128; }
 };
 
@@ -42,13 +42,13 @@ __host__ __device__ constexpr int implicit_steps(int filter, int c, int width) {
   return (filter * c * width + kStepBytes - 1) / kStepBytes;
 }
 
-// Blocks of so many output channels that the groups take.
+// The number of blocks of `outputs` output channels over all groups.
 __host__ __device__ inline int group_blocks(const ImplicitShape& shape, int outputs) {
   return (shape.group_k() + outputs - 1) / outputs;
 }
 
-// packed_filters[group][block][u][step][tile pair][lane][tile of the pair][half]: B as lanes want
-// it. Shared out over `threads` threads, of which this is `thread`.
+// packed_filters[group][block][u][step][tile pair][lane][tile of the pair][half]: the B operand in
+// the order in which lanes load it. The work is split over `threads` threads; this one is `thread`.
 template <typename T>
 __device__ void arrange_weights(const ImplicitShape& shape, const T* w, bool flipped,
                                 uint32_t* packed_filters, int thread, int threads) {
@@ -62,7 +62,7 @@ __device__ void arrange_weights(const ImplicitShape& shape, const T* w, bool fli
     const int half = i % 2, lane = i / 4 % 32, tile = i / 128 % kPairs * 2 + i / 2 % 2;
     const int step = i / 128 / kPairs % steps, u = i / 128 / kPairs / steps % shape.filter;
     const int block = i / 128 / kPairs / steps / shape.filter, group = block / blocks;
-    const int o = block % blocks * kImplicitOutputs + tile * 8 + lane / 4;  // of the group
+    const int o = block % blocks * kImplicitOutputs + tile * 8 + lane / 4;  // within the group
     T values[Factor<T>::kPerWord];
 #pragma unroll
     for (int e = 0; e < Factor<T>::kPerWord; ++e) {
@@ -102,8 +102,9 @@ __device__ inline void zero_map(const ImplicitMap& map, std::byte* to) {
   __syncthreads();
 }
 
-// A group of image i, channels first in global memory, to its places in the map: a pixel's chunk of
-// channels a thread, so that what is stored is whole chunks; the loads of a few under way together.
+// Copies a group of image i from channels-first global memory to the map. A thread takes one chunk
+// of a pixel's channels, so that it stores whole chunks, and has the loads of a few chunks in
+// flight.
 template <typename T>
 __device__ void stage_map(const ImplicitShape& shape, const ImplicitMap& map, const T* x, int64_t i,
                           int group, std::byte* to) {
@@ -140,12 +141,14 @@ __device__ void stage_map(const ImplicitShape& shape, const ImplicitMap& map, co
   }
 }
 
-// The same of an image of one group that lies channels last already, rounded, with map.c channels.
+// As above, for an image of one group that is already channels-last and rounded, with map.c
+// channels.
 template <typename T>
 __device__ void copy_map(const ImplicitShape& shape, const ImplicitMap& map, const T* x, int64_t i,
                          std::byte* to) {
   zero_map(map, to);
-  const int chunks = map.c * int(sizeof(T)) / 16, row = shape.w * chunks;  // of an image's row
+  // Chunks per row of the image.
+  const int chunks = map.c * int(sizeof(T)) / 16, row = shape.w * chunks;
   const auto* from = reinterpret_cast<const std::byte*>(x) + i * shape.h * row * 16;
   for (int at = threadIdx.x; at < shape.h * row; at += kImplicitThreads) {
     const uint32_t offset =
@@ -154,17 +157,17 @@ __device__ void copy_map(const ImplicitShape& shape, const ImplicitMap& map, con
   }
 }
 
-// Which output a row of the matrix A is. Plain: pixels in order. Pooled: two tiles hold eight
-// windows, so that the four pixels of one lie in one thread: rows g and g + 8 of the first tile are
-// its upper pixels, those of the second its lower ones.
+// Maps rows of the matrix A to outputs. Plain: pixels in order. Pooled: two tiles hold eight
+// windows so that one thread holds the four pixels of a window: rows g and g + 8 of the first tile
+// are its upper pixels, and those of the second tile its lower ones.
 template <bool kPooled>
 struct ImplicitRows {
-  int out_w, count;  // of outputs, or of windows
+  int out_w, count;  // count: of outputs, or of windows
 
   __device__ ImplicitRows(const ImplicitShape& shape)
       : out_w(kPooled ? shape.out_w() / 2 : shape.out_w()),
         count((kPooled ? shape.out_h() / 2 : shape.out_h()) * out_w) {}
-  // Row `row` of tile `tile`: the place of its output in the image.
+  // The position in the image of the output in row `row` of tile `tile`.
   __device__ int2 at(int tile, int row) const {
     const int which = kPooled ? tile / 2 * 8 + row % 8 : tile * 16 + row;
     const int index = min(which, count - 1), y = index / out_w, x = index % out_w;
@@ -173,12 +176,13 @@ struct ImplicitRows {
   __device__ int first(int tile) const { return kPooled ? tile / 2 * 8 : tile * 16; }
 };
 
-inline int implicit_stage(const ImplicitShape& shape, int width) {  // bytes of a filter's row
+// Bytes of one row of the filters.
+inline int implicit_stage(const ImplicitShape& shape, int width) {
   return implicit_steps(shape.filter, ImplicitMap(shape, width).c, width) * kColumnTiles / 2 * 512;
 }
 
-// Biases, the map, the ring, and after a pass its sums in the ring's place. `wide`: 64 channels a
-// block.
+// Shared memory holds the biases, the map and the ring buffer; the sums of a pass reuse the ring.
+// `wide`: 64 channels per block.
 constexpr int kBiasBytes = 2 * kImplicitOutputs * 4;
 inline int implicit_shared(const ImplicitShape& shape, int width, bool wide) {
   const int times = wide ? 2 : 1, ring = kRing * implicit_stage(shape, width) * times;
@@ -191,12 +195,12 @@ inline bool implicit_wide(const ImplicitShape& shape, int width, size_t shared_m
          size_t(implicit_shared(shape, width, true)) <= shared_memory;
 }
 
-// A step's factors of a warp.
+// A warp's factors for one step of k.
 struct WarpFactors {
   uint32_t a[kRowTiles][4];
   uint4 b[kColumnTiles / 2];
 
-  // row: where the tiles' rows begin in the map; filters: the thread's first.
+  // row: the addresses of the tiles' rows in the map; filters: this thread's first.
   __device__ void load(const ImplicitMap& map, uint32_t base, const uint32_t (&row)[kRowTiles],
                        const uint4* filters, int step) {
     constexpr int kPairs = kColumnTiles / 2;
@@ -209,13 +213,13 @@ struct WarpFactors {
   }
 };
 
-// A pass of a warp: its sums over rows of a filter.
+// The sums of a warp over rows of a filter, in one pass.
 template <typename T>
 struct WarpSums {
   float acc[kRowTiles][kColumnTiles][4];
 
-  // Steps `first`, first + by, ... of a filter's row, each loaded while the one before is
-  // multiplied: there are too few warps to hide the loads otherwise.
+  // Adds steps `first`, first + by, and so on of a row of the filter. Each step is loaded while the
+  // previous one is multiplied, because there are too few warps to hide the loads.
   __device__ void add(const ImplicitMap& map, uint32_t base, const uint32_t (&row)[kRowTiles],
                       const std::byte* filters, int first, int by, int steps) {
     const auto* b = reinterpret_cast<const uint4*>(filters) + threadIdx.x % 32;
@@ -261,7 +265,7 @@ __global__ void __launch_bounds__(kImplicitThreads, 1)
   const ImplicitMap map(shape, sizeof(T));
   constexpr int kBlocks = kWide ? 2 : 1, kOutputs = kBlocks * kImplicitOutputs;
   const int steps = implicit_steps(shape.filter, map.c, sizeof(T));
-  const int stage = steps * kColumnTiles / 2 * 512;  // bytes of a filter's row of 32 channels
+  const int stage = steps * kColumnTiles / 2 * 512;  // bytes of a row of the filters of 32 channels
   const int shares = group_blocks(shape, kOutputs), group = int(blockIdx.y) / shares;
   const int share = int(blockIdx.y) % shares, left = shape.group_k() - share * kOutputs;
   const int o0 = group * shape.group_k() + share * kOutputs, count = min(kOutputs, left);
@@ -270,7 +274,7 @@ __global__ void __launch_bounds__(kImplicitThreads, 1)
   const int64_t before = group * group_blocks(shape, kImplicitOutputs) + share * kBlocks;
   const auto* filters =
       reinterpret_cast<const std::byte*>(packed_filters) + before * shape.filter * stage;
-  const auto fetch = [&](int u) {  // counts as a group of copies even past the last row
+  const auto fetch = [&](int u) {  // commits a group of copies even past the last row
     std::byte* to = ring + u % kRing * kBlocks * stage;
     for (int block = 0; u < shape.filter && block < blocks; ++block) {
       const std::byte* from = filters + int64_t(block * shape.filter + u) * stage;
@@ -309,7 +313,7 @@ __global__ void __launch_bounds__(kImplicitThreads, 1)
 #pragma unroll 1
     for (int u = 0; u < shape.filter; ++u) {
       copy_async_wait<1>();
-      __syncthreads();  // row u has come, and all are done with row u - 1
+      __syncthreads();  // row u has arrived, and all threads are done with row u - 1
       fetch(u + 2);
       if (works) {
         const std::byte* filter = ring + (u % kRing * kBlocks + (kWide ? half : 0)) * stage;
@@ -319,7 +323,7 @@ __global__ void __launch_bounds__(kImplicitThreads, 1)
       for (int m = 0; m < kRowTiles; ++m) row[m] += map.pitch;
     }
     copy_async_wait<0>();
-    __syncthreads();  // all are done with the ring
+    __syncthreads();  // all threads are done with the ring
     auto* sums = reinterpret_cast<float*>(ring);
     float* mine = sums + (kWide ? half * kImplicitOutputs * kPitch : 0) + row_warp * kRowTiles * 16;
     if (kWide || half == 1) warp_sums.template put<false>(mine, kPitch);
@@ -355,7 +359,7 @@ cudaError_t launch_implicit_as(const ImplicitArgs<T>& args, const PooledOutput<T
   return cudaGetLastError();
 }
 
-// packed_filters: the filters, arranged.
+// packed_filters: the filters in the layout above.
 template <typename T>
 cudaError_t launch_implicit(const ImplicitArgs<T>& args, const PooledOutput<T>& pool,
                             const uint32_t* packed_filters, cudaStream_t stream) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// The gradients of a convolution on tensor cores, launched.
+// Launches the gradients of a convolution on tensor cores.
 
 #include "ridgeline/cuda/conv/grad_maps.cuh"
 #include "ridgeline/cuda/conv/grad_w_maps.cuh"
@@ -19,7 +19,7 @@ extern template cudaError_t launch_implicit(const ImplicitArgs<__half>&,
                                             const PooledOutput<__half>&, const uint32_t*,
                                             cudaStream_t);
 
-// The parts of the workspace, with their types.
+// The parts of the workspace, typed.
 template <typename T>
 struct GradWorkspaceSlices {
   GradWShares shares;

@@ -11,7 +11,7 @@
 namespace ridgeline::cuda {
 namespace {
 
-// The values of the layer that must not be wanted later.
+// Adds the values inside the layer that no later op may read.
 void add_inner(const PooledConv& layer, Values& inner) {
   inner.push_back(layer.conv->y);
   if (layer.activation != nullptr) inner.push_back(layer.activation->y);
@@ -57,7 +57,7 @@ std::unique_ptr<Step> prepare_direct(const Span& span, const Binding& binding, b
   args.y = binding.write(found.first.pool->y).as<float>();
   args.activation = found.first.activation_fn();
   if (found.first.activation != nullptr) {
-    args.a = binding.write(found.first.activation->y).as<float>();  // null where it is skipped
+    args.a = binding.write(found.first.activation->y).as<float>();  // null if it is skipped
   }
   return launch_step(binding, describe(Op{conv}),
                      [args, labels = labels_of(found.front, binding),
@@ -118,7 +118,7 @@ Cover covers_fused_conv2(const Rest& rest, bool gathers) {
   return cover_skipping(rest, inner, found->ops());
 }
 
-// But for y.
+// All arguments except y.
 template <typename T>
 FusedConv2Args<T> fused_conv2_args(const ConvSpan& found, const Binding& binding) {
   const Conv2d &first = *found.first.conv, &second = *found.second.conv;
@@ -165,12 +165,12 @@ std::unique_ptr<Step> prepare_fused_conv2(const Span& span, const Binding& bindi
   }
 }
 
-// ---- a whole net ----
+// ---- a whole network ----
 
 struct LenetSpan {
   ConvSpan convs;
   const Linear* first = nullptr;
-  const Activation* activation = nullptr;  // of the first, or none
+  const Activation* activation = nullptr;  // of the first linear layer, or none
   const Linear* last = nullptr;
   const Softmax* softmax = nullptr;  // or none
   size_t ops = 0;

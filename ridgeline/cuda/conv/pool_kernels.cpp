@@ -1,4 +1,4 @@
-// Convolutions of few channels on tensor cores in one span with the pool that follows.
+// Convolutions of few channels on tensor cores, in one span with the pool that follows.
 #include "ridgeline/cuda/conv/kernels.h"
 #include "ridgeline/cuda/conv/small_cin.h"
 #include "ridgeline/cuda/conv/spans.h"

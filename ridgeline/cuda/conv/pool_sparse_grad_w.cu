@@ -9,22 +9,23 @@ namespace ridgeline::cuda {
 namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
-constexpr int kOutputs = 32;          // of a block: a lane each
-constexpr int kPitch = kOutputs + 1;  // of windows in shared memory
-constexpr int kShare = 128;           // windows of a block at a time
+constexpr int kOutputs = 32;          // output channels per block: one per lane
+constexpr int kPitch = kOutputs + 1;  // between windows in shared memory
+constexpr int kShare = 128;           // windows that a block takes at a time
 
-// A window's gradient, and the place of the pixel it goes to in the image in shared memory.
+// The gradient of a window, and the offset in the shared-memory image of the pixel that receives
+// it.
 template <typename A>
 struct Slope {
   A value;
   int place;
 };
 
-// An image's plane in shared memory, with its padding.
+// A plane of an image in shared memory, with its padding.
 struct WindowPlane {
   int rows, pitch;
 
-  // The four pixels of a window lie in different banks.
+  // The four pixels of a window are in different banks.
   __host__ __device__ explicit WindowPlane(const ImplicitShape& shape)
       : rows(shape.out_h() + shape.filter - 1), pitch(shape.out_w() + shape.filter - 1) {
     while (pitch % 32 < 2 || pitch % 32 == 31) ++pitch;
@@ -32,7 +33,7 @@ struct WindowPlane {
   __host__ __device__ int count() const { return rows * pitch; }
 };
 
-// Shares of the images, and of the windows of each.
+// How the images, and the windows of each, are split over blocks.
 struct WindowShares {
   int images, parts;
 
@@ -55,9 +56,9 @@ size_t shared_bytes(const ImplicitShape& shape, size_t wide) {
   return std::max(images, exchange);
 }
 
-// Slopes of windows first .. last of 32 channels: lanes along the windows, which lie side by side,
-// a few channels a warp. A thread's windows are the same of each channel, their loads under way
-// together.
+// Loads the gradients of windows first .. last of 32 channels. Lanes run along the windows, which
+// are contiguous, and each warp takes a few channels. A thread takes the same windows of each
+// channel and has their loads in flight together.
 template <typename T, bool kEven, typename A>
 __device__ void stage_slopes(const PoolSparseGradWArgs<T>& args, const WindowPlane& plane,
                              int64_t image, int o0, int first, int last, Slope<A>* slopes) {
@@ -94,8 +95,8 @@ __device__ void stage_slopes(const PoolSparseGradWArgs<T>& args, const WindowPla
   }
 }
 
-// A block: an input channel, 32 output channels, a share of the images. Leaves its sums in
-// partial[group][channel, tap, o] and bias[group][o].
+// A block takes an input channel, 32 output channels and a share of the images. It leaves its sums
+// in partial[group][channel, tap, o] and bias[group][o].
 template <typename T, int kFilter>
 __global__ void __launch_bounds__(kThreads)
     conv2d_grad_w_pool_sparse_kernel(PoolSparseGradWArgs<T> args, WindowShares shares,
@@ -117,7 +118,7 @@ __global__ void __launch_bounds__(kThreads)
   const int begin = windows * part / shares.parts, end = windows * (part + 1) / shares.parts;
   const int last_image = min(shape.n, (share + 1) * each);
   for (int image = share * each; image < last_image; ++image) {
-    __syncthreads();  // all are done with the image before
+    __syncthreads();  // all threads are done with the previous image
     const T* x = args.x + (int64_t(image) * shape.c + c) * shape.h * shape.w;
     for (int at = threadIdx.x; at < plane.count(); at += kThreads) {
       const int y = at / plane.pitch - shape.pad, column = at % plane.pitch - shape.pad;
@@ -126,7 +127,7 @@ __global__ void __launch_bounds__(kThreads)
     }
     for (int first = begin; first < end; first += kShare) {
       const int last = min(end, first + kShare);
-      if (first > begin) __syncthreads();  // the slopes before have been read
+      if (first > begin) __syncthreads();  // the previous gradients have been read
       if (shape.out_w() % 2 == 0) {
         stage_slopes<T, true>(args, plane, image, o0, first, last, slopes);
       } else {
@@ -148,7 +149,7 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
 
-  // The warps' sums, added in order.
+  // Adds the warps' sums in order.
   __syncthreads();
   A* sums = reinterpret_cast<A*>(memory);
 #pragma unroll
@@ -170,7 +171,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The groups' sums, in the workspace.
+// The groups' sums in the workspace.
 template <typename T>
 struct WindowSums {
   using A = Accumulated<T>;

@@ -14,7 +14,7 @@ RegisterTiledShape::RegisterTiledShape(const ImplicitShape& shape, size_t shared
   const int all = (shape.k + kStripOutputs - 1) / kStripOutputs;
   strips = (out_w + kStripPixels - 1) / kStripPixels;
   items = outputs = blocks = splits = each = pitch = plane = filters = shared = 0;
-  // Groups of channels that a block has room for.
+  // The groups of channels that fit in a block.
   const int most = std::min(kStripThreads / (out_h * strips), kStripMost / kStripOutputs);
   if (most == 0) return;
   blocks = (all + most - 1) / most;
@@ -24,13 +24,14 @@ RegisterTiledShape::RegisterTiledShape(const ImplicitShape& shape, size_t shared
   splits = std::clamp(kStripThreads / items, 1, std::min(shape.c, 8));
   each = (shape.c + splits - 1) / splits;
   pitch = std::max(shape.columns(), strips * kStripPixels + shape.filter - 1);
-  while (pitch % 4 != 2) ++pitch;  // pairs of a column's pixels lie in different banks
+  while (pitch % 4 != 2) ++pitch;  // puts pairs of pixels of a column in different banks
   plane = (shape.rows() * pitch + 3) / 4 * 4;
   filters = shape.filter * shape.filter * outputs;
   const int64_t staged = int64_t(shape.c) * plane + int64_t(kStripStages) * splits * filters;
   const int64_t sums = int64_t(splits) * outputs * out_h * out_w;
   const int64_t bytes = std::max(staged, sums) * 4;
-  if (bytes + kStripMost * 4 <= int64_t(shared_memory)) shared = int(bytes);  // and the biases
+  // kStripMost * 4: the biases
+  if (bytes + kStripMost * 4 <= int64_t(shared_memory)) shared = int(bytes);
 }
 
 const char* refuse_conv2d_register_tiled(const ImplicitShape& shape, size_t shared_memory) {
@@ -51,7 +52,7 @@ size_t conv2d_register_tiled_workspace(const ImplicitShape& shape, size_t shared
 
 namespace {
 
-// packed_filters[block][channel][tap][output], zeros past the last output.
+// packed_filters[block][channel][tap][output], with zeros past the last output.
 __global__ void __launch_bounds__(256)
     conv2d_register_tiled_pack_filters_kernel(ImplicitShape shape, RegisterTiledShape s,
                                               const float* w, bool flipped, float* packed_filters) {
@@ -64,7 +65,8 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-// The image of a block, [channel][row][pitch], with its padding; a group of copies.
+// Copies a block's image, [channel][row][pitch], with its padding, as one group of asynchronous
+// copies.
 __device__ void stage_strips(const ImplicitShape& shape, const RegisterTiledShape& s,
                              const float* x, float* to) {
   for (int at = threadIdx.x; at < shape.c * s.plane; at += kStripThreads) to[at] = 0.0f;
@@ -76,7 +78,7 @@ __device__ void stage_strips(const ImplicitShape& shape, const RegisterTiledShap
   }
 }
 
-// A channel's share of a thread's sums.
+// Adds one channel to a thread's sums.
 template <int kFilter>
 __device__ __forceinline__ void add_channel(float (&acc)[kStripOutputs][kStripPixels],
                                             const float* x, const float* filters, int pitch,
@@ -104,7 +106,7 @@ __device__ __forceinline__ void add_channel(float (&acc)[kStripOutputs][kStripPi
   }
 }
 
-// Sums [split][output][pixel] of a block to y: added in order, with bias.
+// Writes a block's sums [split][output][pixel] to y: adds the splits in order, and the bias.
 __device__ void store_strips(const BlockOutput<float>& out, const RegisterTiledShape& s,
                              const float* sums) {
   const int area = out.shape.out_h() * out.shape.out_w();
@@ -115,7 +117,7 @@ __device__ void store_strips(const BlockOutput<float>& out, const RegisterTiledS
   }
 }
 
-// The same through a pool of 2 x 2.
+// As above, through a 2 x 2 pool.
 __device__ void store_strip_windows(const BlockOutput<float>& out, const PooledOutput<float>& pool,
                                     const RegisterTiledShape& s, const float* sums) {
   const int w = out.shape.out_w(), area = out.shape.out_h() * w, columns = w / 2;
@@ -138,7 +140,8 @@ __device__ void store_strip_windows(const BlockOutput<float>& out, const PooledO
 #pragma unroll
       for (int e = 0; e < 4; ++e) quad[e] = activation_value(pool.activation, quad[e]);
       auto* a = reinterpret_cast<float2*>(pool.a + out.plane(0) * area + corner);
-      a[0] = {quad[0], quad[1]}, a[w / 2] = {quad[2], quad[3]};  // even where it is wanted
+      // Extents are even if this is wanted.
+      a[0] = {quad[0], quad[1]}, a[w / 2] = {quad[2], quad[3]};
       most = nan_max(nan_max(quad[0], quad[1]), nan_max(quad[2], quad[3]));
     }
     out.y[out.plane(0) * windows + at] = most;
@@ -157,7 +160,7 @@ __global__ void __launch_bounds__(kStripThreads, 1)
   const int64_t i = blockIdx.x;
   const int o0 = blockIdx.y * s.outputs, count = min(s.outputs, shape.k - o0);
   packed_filters += int64_t(blockIdx.y) * shape.c * s.filters;
-  const auto fetch = [&](int j) {  // counts as a group of copies even past the last
+  const auto fetch = [&](int j) {  // commits a group of copies even past the last channel
     const int chunks = s.filters / 4;
     float* to = ring + j % kStripStages * s.splits * s.filters;
     for (int at = threadIdx.x; j < s.each && at < s.splits * chunks; at += kStripThreads) {
@@ -179,7 +182,7 @@ __global__ void __launch_bounds__(kStripThreads, 1)
 #pragma unroll 1
   for (int j = 0; j < s.each; ++j) {
     copy_async_wait<1>();
-    __syncthreads();  // channel j has come, and all are done with channel j - 1
+    __syncthreads();  // channel j has arrived, and all threads are done with channel j - 1
     fetch(j + 2);
     if (split < s.splits && first + j < last) {
       const float* filters = ring + (j % kStripStages * s.splits + split) * s.filters;
@@ -188,7 +191,7 @@ __global__ void __launch_bounds__(kStripThreads, 1)
     }
   }
   copy_async_wait<0>();
-  __syncthreads();  // all are done with what the sums overwrite
+  __syncthreads();  // all threads are done with the memory that the sums overwrite
   if (split < s.splits) {
     float* to = memory + ((split * s.outputs + group * kStripOutputs) * out_h + row) * out_w +
                 strip * kStripPixels;

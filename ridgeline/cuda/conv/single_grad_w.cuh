@@ -1,14 +1,14 @@
 #pragma once
 
-// dw of a convolution of one input channel, as a matrix product over the pixels of the batch: rows
-// are output channels, a tile of columns the taps v = 0..7 of one row u of the filter. Factors are
-// halves, or 32-bit ones rounded to tf32.
+// dw of a convolution with one input channel, as a matrix product over the pixels of the batch:
+// rows are output channels, and a tile of columns is the taps v = 0..7 of one row u of the filter.
+// Factors are halves, or 32-bit values rounded to tf32.
 //
-// A first kernel copies dy and x (padded) to rows that are whole chunks of 16 bytes. A block takes
-// a share of the images and, for each, these rows to shared memory: k runs along the pixels of a
-// row. Two neighbouring halves are one word of B, which a tap at an odd v would cut through: x lies
-// there twice, once shifted by a pixel. Blocks leave partial sums in memory, added in order by a
-// last kernel.
+// A first launch copies dy and x (padded) to rows that are whole chunks of 16 bytes. A block takes
+// a share of the images and copies these rows of each image to shared memory; k runs along the
+// pixels of a row. Two neighbouring halves form one word of B, which a tap at an odd v would cut in
+// two, so x is stored twice, the second time shifted by a pixel. Blocks leave partial sums in
+// memory, and a last launch adds them in order.
 #include "ridgeline/cuda/conv/grad_w_sum.cuh"
 #include "ridgeline/cuda/conv/single_grad_w.h"
 #include "ridgeline/cuda/conv/staging.cuh"
@@ -25,8 +25,8 @@ struct alignas(16) SingleChunk {
   T values[kCount];
 };
 
-// dy, or what it is where a pool follows, with rows of l.columns: two rows of a chunk a thread.
-// kEven: rows of dy start at even places.
+// Copies dy, or dy taken back through the pool, to rows of l.columns; a thread makes one chunk of
+// two rows. kEven: rows of dy start at even offsets.
 template <bool kEven, typename T>
 __device__ void pad_output_grad(const OutputGrad<T>& from, const ImplicitShape& shape,
                                 const SingleLayout& l, int64_t item, T* to) {
@@ -46,7 +46,7 @@ __device__ void pad_output_grad(const OutputGrad<T>& from, const ImplicitShape& 
       rows[0].values[e] = dy[e];
       if (p + 1 < h) rows[1].values[e] = dy[w + e];
     }
-  } else if (p + 1 < h) {  // a pool leaves an odd row and column out
+  } else if (p + 1 < h) {  // a pool leaves out an odd row and column
     const T* corner = from.a + (plane * h + p) * w + q;
     const T* dy = from.dy + (plane * (h / 2) + p / 2) * (w / 2) + q / 2;
     constexpr int kWindows = Chunk::kCount / 2;
@@ -54,7 +54,8 @@ __device__ void pad_output_grad(const OutputGrad<T>& from, const ImplicitShape& 
     T quads[kWindows][4], slopes[kWindows];
 #pragma unroll
     for (int e = 0; e < kWindows && windows > 0; ++e) {
-      const int window = min(e, windows - 1);  // any, where there is none: loads go ahead at once
+      // a valid window, so that all loads can be issued at once
+      const int window = min(e, windows - 1);
       load_quad<kEven>(corner + 2 * window, w, quads[e]);
       slopes[e] = dy[window];
     }
@@ -71,8 +72,8 @@ __device__ void pad_output_grad(const OutputGrad<T>& from, const ImplicitShape& 
   if (p + 1 < h) *reinterpret_cast<Chunk*>(corner + l.columns) = rows[1];
 }
 
-// x with its padding, rows of l.x_pitch, and of halves a copy that starts a pixel later: a chunk of
-// each a thread. [image, channel, copy, row]
+// Copies x with its padding to rows of l.x_pitch and, for halves, a second copy that starts a pixel
+// later; a thread makes one chunk of each. [image, channel, copy, row]
 template <typename T>
 __device__ void pad_input(const T* x, const ImplicitShape& shape, const SingleLayout& l,
                           int64_t item, T* to) {
@@ -123,7 +124,7 @@ __global__ void single_grad_w_pad_kernel(ImplicitShape shape, const T* x, Output
 #endif
 }
 
-// `bytes` (whole chunks) of each of `planes` planes, a warp a plane.
+// Copies `bytes` (whole chunks) of each of `planes` planes; a warp takes a plane.
 __device__ inline void copy_planes(const std::byte* from, int64_t from_pitch, std::byte* to,
                                    int to_pitch, int planes, int bytes) {
   const int lane = threadIdx.x % 32;
@@ -134,7 +135,7 @@ __device__ inline void copy_planes(const std::byte* from, int64_t from_pitch, st
   }
 }
 
-// The sum of a thread's quarter of an output channel's staged gradient.
+// The sum of a thread's quarter of an output channel's gradient in shared memory.
 template <typename T>
 __device__ float sum_quarter(const T* row, int elements) {
   constexpr int kVector = 16 / sizeof(T);
@@ -148,7 +149,8 @@ __device__ float sum_quarter(const T* row, int elements) {
   return sum;
 }
 
-// 32 output channels, half of them a warp; the filter's rows are the tiles of columns.
+// A block has 32 output channels, of which each warp takes half; the filter's rows are the tiles of
+// columns.
 template <typename T, int kFilter>
 __global__ void __launch_bounds__(kSingleThreads, 2)
     conv2d_grad_w_single_kernel(ImplicitShape shape, const T* x, const T* dy, bool bias,
@@ -159,7 +161,7 @@ __global__ void __launch_bounds__(kSingleThreads, 2)
   T *dys = reinterpret_cast<T*>(memory), *xs = dys + kSingleOutputs * l.dy_plane;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, out_h = shape.out_h();
   const int o0 = blockIdx.z * kSingleOutputs, outputs = min(kSingleOutputs, shape.k - o0);
-  // Warps that share the outputs share the rows of pixels.
+  // Warps with the same output channels split the rows of pixels.
   constexpr int kShares = kSingleWarps / 2;
   const int half = warp % 2, share = warp / 2;
 
@@ -168,19 +170,19 @@ __global__ void __launch_bounds__(kSingleThreads, 2)
   for (int at = threadIdx.x; at < staged; at += kSingleThreads) {
     reinterpret_cast<uint4*>(memory)[at] = uint4{0, 0, 0, 0};
   }
-  // The taps v of a tile lie along its columns, and each lane has one of them.
+  // The taps v of a tile run along its columns, and each lane has one of them.
   const int odd = lane / 4 % kWord;
   const T* const b_lane = xs + odd * l.x_plane + lane / 4 - odd + lane % 4 * kWord;
   const uint32_t a_lane =
       shared_address(dys) + lane / 16 * 16 + (half * 16 + lane % 16) * l.dy_plane * kSize;
   float bias_sum = 0;
   float acc[kFilter][4] = {};
-  const int64_t dy_image = int64_t(out_h) * l.columns;    // of one channel
-  const int64_t x_image = int64_t(l.x_rows) * l.x_pitch;  // of one copy
+  const int64_t dy_image = int64_t(out_h) * l.columns;    // per channel
+  const int64_t x_image = int64_t(l.x_rows) * l.x_pitch;  // per copy
   const int each = (shape.n + gridDim.y - 1) / gridDim.y;
   const int last = min(shape.n, int(blockIdx.y + 1) * each);
   for (int i = blockIdx.y * each; i < last; ++i) {
-    __syncthreads();  // the zeros are there, and all are done with the image before
+    __syncthreads();  // the zeros are written, and all threads are done with the previous image
     copy_planes(reinterpret_cast<const std::byte*>(dy + (int64_t(i) * shape.k + o0) * dy_image),
                 dy_image * kSize, reinterpret_cast<std::byte*>(dys), l.dy_plane * kSize, outputs,
                 int(dy_image) * kSize);
@@ -222,7 +224,7 @@ __global__ void __launch_bounds__(kSingleThreads, 2)
     const int o = threadIdx.x / 4;
     if (threadIdx.x % 4 == 0 && o < outputs) to[kTaps * shape.k + o0 + o] = bias_sum;
   }
-  // The shares, added in order.
+  // Adds the shares in order.
   __syncthreads();
   auto* sums = reinterpret_cast<float*>(memory);
 #pragma unroll

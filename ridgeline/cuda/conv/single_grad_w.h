@@ -1,7 +1,7 @@
 #pragma once
 
-// How the filters' gradient of one input channel (single_grad_w.cuh) lies in memory and is shared
-// out.
+// The memory layout and the work distribution of the filters' gradient with one input channel
+// (single_grad_w.cuh).
 
 #include <algorithm>
 #include <cstddef>
@@ -12,16 +12,16 @@
 namespace ridgeline::cuda {
 
 constexpr int kSingleWarps = 8, kSingleThreads = kSingleWarps * 32;
-constexpr int kSingleOutputs = 32;  // of a block
+constexpr int kSingleOutputs = 32;  // per block
 
 // Extents in elements.
 struct SingleLayout {
   int width;            // bytes of an element
-  int columns;          // of dy's rows, padded with zeros to whole steps
+  int columns;          // of dy's rows, padded with zeros to whole steps of k
   int x_pitch;          // of x's rows, padded
-  int dy_plane;         // between channels of dy in shared memory: an odd number of 16 bytes
-  int x_rows, x_plane;  // the same of x, whose copies lie in different banks
-  int output_blocks;    // of 32 output channels
+  int dy_plane;         // between channels of dy in shared memory: an odd number of 16-byte chunks
+  int x_rows, x_plane;  // the same for x, whose two copies are in different banks
+  int output_blocks;    // blocks of 32 output channels
   int groups;           // shares of the images
 
   __host__ __device__ int copies() const { return width == 2 ? 2 : 1; }
@@ -45,14 +45,14 @@ inline SingleLayout single_layout(const ImplicitShape& shape, int width, int sms
   return l;
 }
 
-// Sums of the warps that share the outputs meet where the images were.
+// The sums of warps with the same outputs are exchanged in the memory of the images.
 inline size_t single_shared(const ImplicitShape& shape, const SingleLayout& l) {
   const size_t staging = (size_t(kSingleOutputs) * l.dy_plane + l.x_elements()) * l.width;
   const size_t exchange = size_t(kSingleThreads) * shape.filter * 16;
   return std::max(staging, exchange);
 }
 
-// Where the workspace's parts lie, in bytes.
+// Byte offsets of the parts of the workspace.
 struct SingleWorkspace {
   size_t dy, x, partial, total;  // dy starts at 0
 

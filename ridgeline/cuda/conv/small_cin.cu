@@ -1,7 +1,7 @@
-// The taps of few channels fit in a handful of steps of k, so B stays in registers and A is read
-// word by word: no channel is padded to whole chunks. k runs over (channel, u, v); two neighbouring
-// halves are a word, so v is padded to an even count, and the image lies in shared memory twice,
-// once shifted by a pixel, for the pixels at odd columns.
+// With few channels the taps fit in a handful of steps of k, so B stays in registers and A is read
+// word by word, and no channel is padded to whole chunks. k runs over (channel, u, v). Two
+// neighbouring halves form a word, so v is padded to an even count, and the image is in shared
+// memory twice, the second time shifted by a pixel for the pixels at odd columns.
 #include "ridgeline/cuda/conv/small_cin.h"
 #include "ridgeline/cuda/conv/source.cuh"
 #include "ridgeline/cuda/conv/staging.cuh"
@@ -12,14 +12,14 @@ namespace ridgeline::cuda {
 namespace {
 
 constexpr int kThreads = 512, kWarps = kThreads / 32;
-constexpr int kColumnTiles = 4, kOutputs = kColumnTiles * 8;  // of a block
+constexpr int kColumnTiles = 4, kOutputs = kColumnTiles * 8;  // per block
 constexpr int kMostSteps = 8;
-constexpr int kPassRows = kWarps * 32, kPitch = sums_pitch(kPassRows);  // eight windows a warp
+constexpr int kPassRows = kWarps * 32, kPitch = sums_pitch(kPassRows);  // eight windows per warp
 
 // Words (of one or two elements) in shared memory and along k.
 struct SmallCinLayout {
-  int per_word, pairs;     // pairs: words of a filter's row
-  int pitch, plane, copy;  // in elements; each a whole number of words
+  int per_word, pairs;     // pairs: words per row of a filter
+  int pitch, plane, copy;  // in elements; each is a whole number of words
 
   __host__ __device__ SmallCinLayout(const ImplicitShape& shape, int width)
       : per_word(4 / width),
@@ -30,11 +30,11 @@ struct SmallCinLayout {
   __host__ __device__ int words(const ImplicitShape& shape) const {
     return shape.c * shape.filter * pairs;
   }
-  // One copy of words or two of halves, whole chunks; sums lie behind.
+  // One copy of 32-bit words, or two of halves, in whole chunks; the sums follow.
   __host__ __device__ int bytes() const { return (copy * 4 + 15) / 16 * 16; }
 };
 
-// The image, the sums and the biases.
+// The bytes of the image, the sums and the biases.
 int small_cin_shared(const ImplicitShape& shape, int width) {
   return SmallCinLayout(shape, width).bytes() + kOutputs * (kPitch + 1) * 4;
 }
@@ -86,8 +86,8 @@ __device__ void gather_labels(const SmallCinArgs<T>& args, int64_t i) {
   }
 }
 
-// Words of B as lanes want them, [step][tile][lane][half], each made by one thread: words s * 8 +
-// lane % 4 and the fourth from there, of output o0 + tile * 8 + lane / 4.
+// Packs B in the order in which lanes load it, [step][tile][lane][half]. One thread makes each
+// word: words s * 8 + lane % 4 and the fourth from there, for output o0 + tile * 8 + lane / 4.
 template <typename T, int kSteps>
 __device__ void arrange_filters(const SmallCinArgs<T>& args, const SmallCinLayout& l, int o0,
                                 uint32_t* packed_filters) {
@@ -109,8 +109,9 @@ __device__ void arrange_filters(const SmallCinArgs<T>& args, const SmallCinLayou
   }
 }
 
-// A block: one image by kOutputs channels, or a share of its windows. Two blocks an SM while
-// the filters leave registers for that: 12.4 us against 15.7 for fashion-lenet's first layer.
+// A block takes one image by kOutputs channels, or a share of its windows. Two blocks fit per SM
+// while the filters leave enough registers: 12.4 us against 15.7 us for the first layer of
+// fashion-lenet.
 template <typename T, int kSteps>
 __global__ void __launch_bounds__(kThreads, kSteps <= 2 ? 2 : 1)
     conv2d_pool_small_cin_kernel(SmallCinArgs<T> args) {
@@ -127,7 +128,7 @@ __global__ void __launch_bounds__(kThreads, kSteps <= 2 ? 2 : 1)
   float* biases = sums + kOutputs * kPitch;
   stage_biases<kOutputs>(args.b, o0, shape.k, biases);
   arrange_filters<T, kSteps>(args, l, o0, reinterpret_cast<uint32_t*>(sums));
-  int offset[kSteps][2];  // of this lane's words of A from a pixel's first
+  int offset[kSteps][2];  // offsets of this lane's words of A from a pixel's first word
 #pragma unroll
   for (int s = 0; s < kSteps; ++s) {
 #pragma unroll
@@ -149,7 +150,7 @@ __global__ void __launch_bounds__(kThreads, kSteps <= 2 ? 2 : 1)
   }
   const auto* words = reinterpret_cast<const uint32_t*>(image);
   const int columns = shape.out_w() / 2, windows = shape.out_h() / 2 * columns;
-  // The pixel to the right: the same word of the shifted copy, or the next word.
+  // The pixel to the right is the same word of the shifted copy, or the next word.
   const int right = sizeof(T) == 2 ? l.copy / 2 : 1;
   const BlockOutput<T> out{shape, biases, args.y, i, o0, min(kOutputs, shape.k - o0)};
   const int share = (windows + int(gridDim.z) - 1) / int(gridDim.z);
@@ -172,7 +173,7 @@ __global__ void __launch_bounds__(kThreads, kSteps <= 2 ? 2 : 1)
         }
       }
     }
-    __syncthreads();  // the sums before these have been read
+    __syncthreads();  // the previous sums have been read
 #pragma unroll
     for (int below = 0; below < 2; ++below) {
 #pragma unroll
@@ -194,7 +195,7 @@ cudaError_t launch(const SmallCinArgs<T>& args, int sms, cudaStream_t stream) {
   const cudaError_t error = allow_shared(kernel, bytes);
   if (error != cudaSuccess) return error;
   const int outputs = (args.shape.k + kOutputs - 1) / kOutputs;
-  const int shares = args.shape.n * outputs < 2 * sms ? 2 : 1;  // two blocks an SM
+  const int shares = args.shape.n * outputs < 2 * sms ? 2 : 1;  // two blocks per SM
   const dim3 grid(unsigned(args.shape.n), unsigned(outputs), unsigned(shares));
   kernel<<<grid, kThreads, bytes, stream>>>(args);
   return cudaGetLastError();

@@ -49,7 +49,7 @@ std::string refuse_window(const Conv2dShape& shape) {
   return refuse_square(shape);
 }
 
-// The maximum may be taken before the activation only if that does not decrease.
+// The maximum may be taken before the activation only if the activation is non-decreasing.
 std::string refuse_layer(const PooledConv& layer) {
   const Conv2dShape& shape = layer.conv->shape;
   if (std::string reason = refuse_window(shape); !reason.empty()) return reason;
@@ -127,7 +127,7 @@ std::string keep_activation(const Rest& rest, const PooledConv& layer, size_t op
     inner.push_back(layer.activation->y);
     return {};
   }
-  // Windows cover all that the pool reads only of even extents.
+  // The windows cover all of the pool's input only if its extents are even.
   const Image out = layer.conv->shape.out();
   if (out.h % 2 == 0 && out.w % 2 == 0) return {};
   return "the pool leaves out a row or column that is needed later";

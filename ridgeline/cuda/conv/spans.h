@@ -9,10 +9,10 @@
 #include "ridgeline/cuda/plain/gather.h"
 #include "ridgeline/cuda/pool_spans.h"
 
-// The spans that kernels of convolutions look for, and what they share in binding them.
+// The spans that convolution kernels look for, and the code they share to bind them.
 namespace ridgeline::cuda {
 
-// Convolution, activation (or none) and a pool, each reading the one before.
+// A convolution, an activation (or none) and a pool, each reading the output of the one before.
 struct PooledConv {
   const Conv2d* conv = nullptr;
   const Activation* activation = nullptr;
@@ -24,11 +24,11 @@ struct PooledConv {
   }
 };
 
-// Why kernels of a layer with its pool cannot take it; "" when they can: square filters, one group,
-// stride 1, no dilation, pools of 2 x 2, and no activation that decreases.
+// Why kernels of a layer with its pool cannot take it; "" if they can. They need square filters,
+// one group, stride 1, no dilation, 2 x 2 pools and a non-decreasing activation.
 std::string refuse_layer(const PooledConv& layer);
 
-// A gather of bytes in front of the layers, and perhaps one of labels behind it.
+// A gather of bytes before the layers, optionally followed by a gather of labels.
 struct Front {
   const Gather* bytes = nullptr;
   const Gather* labels = nullptr;
@@ -36,43 +36,43 @@ struct Front {
   size_t ops() const { return size_t(bytes != nullptr) + size_t(labels != nullptr); }
 };
 
-// The start of a span.
+// The beginning of a span.
 struct ConvSpan {
   Front front;
-  PooledConv first, second;  // second: absent in kernels of one layer
+  PooledConv first, second;  // second: absent for kernels of one layer
 
   size_t ops() const {
     return front.ops() + first.ops() + (second.conv != nullptr ? second.ops() : 0);
   }
 };
 
-// `gathers`: with a gather in front; `layers`: one or two.
+// `gathers`: the span begins with a gather; `layers`: one or two.
 std::optional<ConvSpan> find_convs(const Rest& rest, bool gathers, int layers);
 ConvSpan find_convs(const Span& span, const Runtime& runtime, bool gathers, int layers);
 
-// Skips `inner`, or says which is wanted later.
+// A cover that skips the values `inner`, or the reason why not: one of them is read later.
 Cover cover_skipping(const Rest& rest, const Values& inner, size_t ops);
 
-// A layer whose pool's gradient wants what the pool read: leaves that among the values to write,
-// else puts it to `inner`. Why not, or "".
+// Leaves the input of the pool among the values to write if the pool's gradient reads it, and adds
+// it to `inner` otherwise. Returns why that is not possible, or "".
 std::string keep_activation(const Rest& rest, const PooledConv& layer, size_t ops, Values& inner);
 
-// The images the first layer reads.
+// The images that the first layer reads.
 ImageSource source_of(const Front& front, const Conv2d& conv, const Binding& binding);
-// What gathers the labels, or nothing.
+// The arguments for gathering the labels; empty if there are none.
 GatherArgs labels_of(const Front& front, const Binding& binding);
 
-// Why kernels for square filters without dilation cannot take this one; "" when they can.
+// Why kernels for square filters without dilation cannot take this shape; "" if they can.
 std::string refuse_square(const Conv2dShape& shape);
-// The same of kernels that besides want stride 1 and one group.
+// As above, for kernels that also need stride 1 and one group.
 std::string refuse_window(const Conv2dShape& shape);
 
-// Why kernels on tensor cores (conv/implicit.h) cannot take a convolution of these values in this
-// run; "" when they can. `refuse`: one of the two above.
+// Why tensor-core kernels (conv/implicit.h) cannot take a convolution of these values in this run;
+// "" if they can. `refuse`: one of the two functions above.
 std::string refuse_tensor(const Rest& rest, const Conv2dShape& shape, int64_t n,
                           const Values& values,
                           std::string (*refuse)(const Conv2dShape&) = refuse_window);
-// The same of a layer with its pool.
+// As above, for a layer with its pool.
 std::string refuse_pooled(const Rest& rest, const PooledConv& layer);
 ImplicitShape implicit_shape(const Conv2dShape& shape, int64_t n);
 
@@ -83,10 +83,10 @@ PooledOutput<T> pooled_output(const PooledConv& layer, const Binding& binding) {
   return pool;
 }
 
-// What kernels of conv/ take as one product: a convolution, alone or with its pool, or the gradient
-// of its input, which is one of the output's gradient with the filters flipped.
+// What the kernels of conv/ compute as one product: a convolution, alone or with its pool, or the
+// gradient of its input, which is a convolution of the output's gradient with the flipped filters.
 struct ConvProduct {
-  Value x, w, b, y;  // b: perhaps none
+  Value x, w, b, y;  // b may be absent
   Conv2dShape conv;
   bool flipped = false;
   PooledConv layer = {};  // empty without a pool
@@ -123,8 +123,8 @@ struct ConvProduct {
   }
 };
 
-// A family of kernels that takes products: why it does not take one ("" when it does; what a pool
-// may be is asked besides), the bytes it wants, and its step.
+// A family of kernels for such products: why it refuses one ("" if it takes it; pools are checked
+// separately), the workspace it needs in bytes, and its step.
 struct ConvKernels {
   std::string (*refuse)(const Rest&, const ConvProduct&);
   size_t (*workspace)(const Runtime&, const ConvProduct&);
@@ -134,7 +134,7 @@ struct ConvKernels {
 // "cuda.conv2d_pool.<how>", "cuda.conv2d.<how>", "cuda.conv2d_grad_x.<how>".
 KernelTable product_kernels(const std::string& how, const ConvKernels& kernels);
 
-// The workspace and what the device has, for the launches of gradients.
+// Sets the workspace and the device limits in the arguments of the gradients' launches.
 template <typename T>
 void place_grads(ImplicitGradsArgs<T>& args, const Binding& binding) {
   args.workspace = binding.workspace();
@@ -142,7 +142,7 @@ void place_grads(ImplicitGradsArgs<T>& args, const Binding& binding) {
   args.shared_memory = shared_memory(binding.runtime());
 }
 
-// Calls f with the kernel's type of 16-bit and 32-bit floats.
+// Calls f with the kernel's type for 16-bit and 32-bit floats.
 template <typename F>
 std::unique_ptr<Step> dispatch_factor(DType dtype, F f) {
   switch (dtype) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// Images on their way from global to shared memory: kThreads threads, several loads under way at a
-// time, and nothing divided on the way.
+// Copies images from global to shared memory with kThreads threads, several loads in flight each
+// and no divisions.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -14,14 +14,14 @@
 
 namespace ridgeline::cuda {
 
-// The threads along a row of so many elements.
+// The number of threads along a row of this many elements.
 __device__ inline int lanes_along(int columns) {
   int lanes = 1;
   while (lanes < columns && lanes < 32) lanes *= 2;
   return lanes;
 }
 
-// The place of a row among planes of `count` rows, moved on by a fixed step.
+// A row's position among planes of `count` rows, which advances by a fixed step.
 struct RowPlace {
   int c, y;
 
@@ -56,7 +56,7 @@ __device__ void for_elements(const Element* from, int channels, int h, int colum
   }
 }
 
-// f' at y, of the activations that do not decrease.
+// f'(x) as a function of y = f(x), for the non-decreasing activations.
 template <typename A>
 __device__ inline A rising_slope(ActivationFn activation, A y) {
   if (activation == ActivationFn::relu) return y > A(0) ? A(1) : A(0);
@@ -64,10 +64,10 @@ __device__ inline A rising_slope(ActivationFn activation, A y) {
   return activation == ActivationFn::sigmoid ? y * (A(1) - y) : A(1);
 }
 
-// One window of 2 x 2 of the gradient: the slope at the first maximum, else zero.
+// The gradient of one 2 x 2 window: the slope at the first maximum, zero elsewhere.
 template <typename T>
 struct QuadGrad {
-  int best;  // row by row
+  int best;  // the index, row by row
   T slope;
 
   __device__ QuadGrad(const T (&a)[4], T dy, ActivationFn activation) : best(0) {
@@ -76,7 +76,7 @@ struct QuadGrad {
 #pragma unroll
     for (int e = 1; e < 4; ++e) {
       const A value = A(a[e]);
-      const bool wins = (value > most) | (isnan(value) & !isnan(most));  // no branch
+      const bool wins = (value > most) | (isnan(value) & !isnan(most));  // without a branch
       best = wins ? e : best, most = wins ? value : most;
     }
     slope = T(A(dy) * rising_slope(activation, most));
@@ -84,7 +84,8 @@ struct QuadGrad {
   __device__ T at(int e) const { return e == best ? slope : T(0.0f); }
 };
 
-// Two neighbours; in one load where kEven says that they start at a multiple of their size.
+// Two neighbouring values, in one load if kEven states that they are aligned to their combined
+// size.
 template <bool kEven, typename T>
 __device__ inline void load_two(const T* from, T& first, T& second) {
   struct alignas(2 * sizeof(T)) Two {
@@ -98,7 +99,7 @@ __device__ inline void load_two(const T* from, T& first, T& second) {
   }
 }
 
-// A window of 2 x 2 of rows of w numbers.
+// A 2 x 2 window in rows of w values.
 template <bool kEven, typename T>
 __device__ inline void load_quad(const T* corner, int w, T (&quad)[4]) {
   load_two<kEven>(corner, quad[0], quad[1]);

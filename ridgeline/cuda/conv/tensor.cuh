@@ -1,16 +1,15 @@
 #pragma once
 
 // Convolution, bias, activation and a 2 x 2 max pool on tensor cores (mma.sync), from a map in
-// shared memory. One warp takes a few tiles of 16 rows of A at a time; the sums of a pool's window
-// end in one thread, so that the maximum costs no exchange and the activation, which must not
-// decrease, is done once a window.
+// shared memory. One warp takes a few tiles of 16 rows of A at a time. The sums of a pooling window
+// end in one thread, so the maximum needs no exchange, and the activation, which must be
+// non-decreasing, is computed once per window.
 //
-// The map lies channels last, so that for one row u of the filter the taps (v, c) of an output
-// follow each other in memory: k is a run of bytes, read by ldmatrix. Two neighbouring outputs
-// share a row of A: its run holds one tap more, and B holds the filter twice, shifted by a tap and
-// with zeros in the gap ("twins"). This halves what is read from the map, makes pairs of pixels
-// with as few as 4 channels (16-bit) start at multiples of 16 bytes, and costs 1/(R+1) of the
-// products.
+// The map is channels-last, so that for one row u of the filter the taps (v, c) of an output are
+// contiguous in memory: k is a run of bytes that ldmatrix reads. Two neighbouring outputs share a
+// row of A: its run holds one tap more, and B holds the filter twice, shifted by a tap and with
+// zeros in the gap ("twins"). This halves the reads of the map, aligns pairs of pixels with as few
+// as 4 channels (16-bit) to 16 bytes, and costs 1/(R+1) more products.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -24,7 +23,7 @@
 
 namespace ridgeline::cuda {
 
-// What a type of factors means for the tensor cores. float stands for tf32.
+// Describes a factor type to the tensor-core code. float stands for tf32.
 template <typename T>
 struct Factor {
   static constexpr int kPerWord = 2;
@@ -49,12 +48,12 @@ struct Factor<float> {
   }
 };
 
-// In what follows a step of k is 32 bytes of A's rows: 16 numbers of 16 bits, or 8 of 32.
+// Below, a step of k is 32 bytes of A's rows: 16 values of 16 bits, or 8 of 32.
 constexpr int kStepBytes = 32;
 
-// f for the end of a tensor-core product, with the hardware's functions: what they lack (11 bits of
-// a tanh in bf16, an absolute 2^-22 in the others) is less than the rounding of the factors.
-// Activations that decrease are not here.
+// The activation for the end of a tensor-core product, by the hardware's functions. Their error
+// (tanh has 11 bits in bf16; the others have an absolute error of 2^-22) is smaller than the
+// rounding of the factors. Decreasing activations are not supported.
 template <typename T>
 __device__ __forceinline__ float fast_activation(ActivationFn activation, float x) {
   if (activation == ActivationFn::tanh) {
@@ -72,8 +71,8 @@ __device__ __forceinline__ float fast_activation(ActivationFn activation, float 
   return x;
 }
 
-// 32-bit words as 16-byte chunks: every other row of eight chunks has its neighbours exchanged for
-// 32-bit factors, whose pixel pairs would otherwise meet in the same banks.
+// Maps 32-bit words to 16-byte chunks. For 32-bit factors every other row of eight chunks has its
+// neighbours exchanged, because pixel pairs would otherwise fall into the same banks.
 template <typename T>
 __device__ inline uint32_t place(uint32_t bytes) {
   return sizeof(T) == 4 ? bytes ^ ((bytes >> 3) & 16) : bytes;
@@ -85,9 +84,10 @@ __device__ inline void load_matrices(uint32_t (&a)[4], uint32_t address) {
                : "r"(address));
 }
 
-// ---- C channels in, C * pixel bytes a pixel ----
+// ---- several input channels: C * pixel bytes per pixel ----
 
-// The geometry of a layer from a map with `c` channels (padded) to k outputs, filter r x r.
+// The geometry of a layer from a map with `c` (padded) channels to k outputs, with filters of r x
+// r.
 struct DeepShape {
   int c, k, r;
   int pitch;  // bytes between the map's rows, a multiple of 16
@@ -102,8 +102,8 @@ struct DeepShape {
   }
 };
 
-// B in the order in which lanes want it: [u][step][tile pair][lane][tile of the pair][half]. w is
-// [outputs, channels, r, r]; what lies beyond its extents is zero.
+// Packs B in the order in which lanes load it: [u][step][tile pair][lane][tile of the pair][half].
+// w is [outputs, channels, r, r]; values beyond its extents are zero.
 template <typename T>
 __device__ void arrange_deep_weights(const DeepShape& shape, const T* w, int outputs, int channels,
                                      uint32_t* packed_filters) {
@@ -125,8 +125,8 @@ __device__ void arrange_deep_weights(const DeepShape& shape, const T* w, int out
   }
 }
 
-// The windows [first, first + kTiles * 8) of a pool, by one warp; store(window, channel, value)
-// gets each maximum before bias and activation. `map` and `packed_filters` are shared-memory
+// One warp computes the pooling windows [first, first + kTiles * 8). store(window, channel, value)
+// receives each maximum before bias and activation. `map` and `packed_filters` are shared-memory
 // addresses. kPairs = k / 8. corner(window) is the offset of the window's first pixel in the map.
 // Windows from `windows` on are computed from the last one's pixels and not stored.
 template <typename T, int kPairs, int kTiles, typename Corner, typename Store>
@@ -179,9 +179,9 @@ __device__ __forceinline__ void deep_windows(const DeepShape& shape, uint32_t ma
   }
 }
 
-// ---- one channel in ----
+// ---- one input channel ----
 
-// With one channel a row of A is the patch of (R + 1) x (R + 1) pixels under a whole window, its
+// With one channel, a row of A is the patch of (R + 1) x (R + 1) pixels under a whole window, with
 // rows padded to 8, and B holds the filter four times.
 template <int kOutputs, int kFilter>
 struct FirstShape {
@@ -198,8 +198,8 @@ struct FirstShape {
   }
 };
 
-// [step][tile pair][lane][tile of the pair][half]. The columns of B are dealt so that a thread's
-// sums are all four places of outputs / 4 channels: lane % 4 * (outputs / 4) + ...
+// [step][tile pair][lane][tile of the pair][half]. The columns of B are ordered so that a thread's
+// sums are all four pixels of outputs / 4 channels: lane % 4 * (outputs / 4) + ...
 template <typename T, int kOutputs, int kFilter>
 __device__ void arrange_first_weights(const T* w, uint32_t* packed_filters) {
   using Shape = FirstShape<kOutputs, kFilter>;
@@ -221,9 +221,9 @@ __device__ void arrange_first_weights(const T* w, uint32_t* packed_filters) {
   }
 }
 
-// Tile (tile_y, tile_x): the windows of rows 2 * tile_y and the next, columns 8 * tile_x .. + 7.
-// `image` is in shared memory, `pitch` words between its rows (a word is two 16-bit pixels, or one
-// of 32), b the thread's part of the arranged weights.
+// Tile (tile_y, tile_x) is the windows of rows 2 * tile_y and 2 * tile_y + 1, columns 8 * tile_x ..
+// + 7. `image` is in shared memory with `pitch` words between its rows (a word is two 16-bit
+// pixels, or one 32-bit pixel), and b is this thread's part of the packed weights.
 template <typename T, int kOutputs, int kFilter, typename Store>
 __device__ __forceinline__ void first_windows(
     const uint32_t* image, int pitch, int tile_y, int tile_x,
@@ -244,7 +244,7 @@ __device__ __forceinline__ void first_windows(
   float acc[Shape::kTileColumns][4] = {};
 #pragma unroll
   for (int s = 0; s < Shape::template steps<T>(); ++s) {
-    // 16-bit: a step is two rows of the patch; 32-bit: one.
+    // 16-bit: a step is two rows of the patch; 32-bit: one row.
     uint32_t a[4];
     if constexpr (sizeof(T) == 2) {
       a[0] = pixels[2 * s][0], a[1] = pixels[2 * s + 2][0];

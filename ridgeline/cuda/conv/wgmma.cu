@@ -19,7 +19,7 @@ WgmmaShape::WgmmaShape(const ImplicitShape& shape, int width, bool pooled, size_
   rows = std::min(rows, (shape.out_h() + 1) / 2 * 2);
   passes = (shape.out_h() + rows - 1) / rows;
   const auto whole = [](int bytes) { return (bytes + 1023) / 1024 * 1024; };
-  // The rows of A that the last pass reads.
+  // The number of rows of A that the last pass reads.
   const int last = ((passes - 1) * rows + shape.filter - 1) * columns + shape.filter - 1;
   slab_bytes = whole((last + kConvRows) * slab);
   stage = shape.filter * slabs * outputs * slab;

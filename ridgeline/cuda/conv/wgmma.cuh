@@ -8,11 +8,11 @@
 namespace ridgeline::cuda {
 
 constexpr int kConvRows = kConvGroups * 64, kConvPitch = sums_pitch(kConvRows);
-constexpr int kGradSums = 2 * kConvThreads;  // numbers that sums of a gradient are added up in
-constexpr int kConvHead = 1024;              // bytes of barriers and biases in front of the image
+constexpr int kGradSums = 2 * kConvThreads;  // values for the reduction of a gradient's sums
+constexpr int kConvHead = 1024;              // bytes of barriers and biases before the image
 
-// packed_filters: [block][row of the filter][column][slab][output][channel], each row of channels
-// as wgmma wants it.
+// packed_filters: [block][row of the filter][column][slab][output][channel], with each row of
+// channels in wgmma's swizzled layout.
 template <typename T>
 __global__ void __launch_bounds__(256)
     conv2d_wgmma_pack_filters_kernel(ImplicitShape shape, WgmmaShape layout, const T* w,
@@ -35,7 +35,8 @@ __global__ void __launch_bounds__(256)
       values.values[e] = inside ? Factor<T>::round(float(w[plane * taps + from])) : T(0.0f);
     }
     const int64_t tile =
-        (int64_t(output / layout.outputs) * taps + tap) * layout.slabs + slab;  // of the outputs
+        // Index over the outputs.
+        (int64_t(output / layout.outputs) * taps + tap) * layout.slabs + slab;
     std::byte* to = packed_filters + tile * layout.outputs * layout.slab;
     *reinterpret_cast<ConvChunk<T>*>(
         to + slab_place(uint32_t(n * layout.slab + chunk * 16), layout.slab)) = values;
@@ -43,7 +44,7 @@ __global__ void __launch_bounds__(256)
 #endif
 }
 
-// Sums of a pass to y, pixel by pixel. first: its first row of the output.
+// Writes the sums of a pass to y, pixel by pixel. first: the first output row of the pass.
 template <typename T>
 __device__ void store_stream(const BlockOutput<T>& out, const float* sums, int columns, int first,
                              int rows) {
@@ -58,7 +59,7 @@ __device__ void store_stream(const BlockOutput<T>& out, const float* sums, int c
   }
 }
 
-// The same through a pool of 2 x 2. kKeeps: what the pool reads is wanted as well.
+// As above, through a 2 x 2 pool. kKeeps: the input of the pool is stored as well.
 template <ActivationFn kActivation, bool kKeeps, typename T>
 __device__ void store_stream_windows(const BlockOutput<T>& out, const PooledOutput<T>& pool,
                                      const float* sums, int columns, int first, int rows) {
@@ -86,7 +87,7 @@ __device__ void store_stream_windows(const BlockOutput<T>& out, const PooledOutp
         const Two upper{T(activation(sum[0] + bias)), T(activation(sum[1] + bias))};
         const Two lower{T(activation(sum[columns] + bias)), T(activation(sum[columns + 1] + bias))};
         T* a = pool.a + (out.plane(o) * h + first + row) * w + column;
-        *reinterpret_cast<Two*>(a) = upper;  // even where it is wanted
+        *reinterpret_cast<Two*>(a) = upper;  // extents are even if this is wanted
         *reinterpret_cast<Two*>(a + w) = lower;
         y = T(nan_max(nan_max(float(upper.left), float(upper.right)),
                       nan_max(float(lower.left), float(lower.right))));
@@ -95,7 +96,7 @@ __device__ void store_stream_windows(const BlockOutput<T>& out, const PooledOutp
   }
 }
 
-// A pass of a warpgroup: 64 rows of A by kOutputs channels, over one row of the filter.
+// A warpgroup's products for one row of the filter: 64 rows of A by kOutputs channels.
 template <typename T, int kOutputs, int kSlab>
 __device__ void add_filter_row(float (&acc)[kOutputs / 2], const WgmmaShape& layout, int filter,
                                uint32_t image, uint32_t packed_filters, bool accumulate) {
@@ -109,7 +110,7 @@ __device__ void add_filter_row(float (&acc)[kOutputs / 2], const WgmmaShape& lay
       const uint64_t left = wgmma_descriptor(a, 16, kGroup, kSlab);
       const uint64_t right = wgmma_descriptor(packed_filters, 16, kGroup, kSlab);
 #pragma unroll
-      for (int at = 0; at < kSlab / 16; at += 2) {  // descriptors count in 16 bytes
+      for (int at = 0; at < kSlab / 16; at += 2) {  // descriptors count in units of 16 bytes
         wgmma<T, false, false>(acc, left + at, right + at, accumulate);
         accumulate = true;
       }
@@ -118,7 +119,7 @@ __device__ void add_filter_row(float (&acc)[kOutputs / 2], const WgmmaShape& lay
   wgmma_commit();
 }
 
-// Image i to shared memory, channels last.
+// Loads image i into shared memory, channels-last.
 template <typename T>
 __device__ void stage_conv_image(const ImplicitArgs<T>& args, const ConvImage<T>& image,
                                  int64_t i) {
@@ -132,8 +133,8 @@ __device__ void stage_conv_image(const ImplicitArgs<T>& args, const ConvImage<T>
   }
 }
 
-// The same of a gradient that comes through a pool; it goes to memory as well, as it lies here, and
-// so do its sums, for the filters' gradient.
+// As above, for a gradient that comes through a pool. The gradient in this layout and its sums are
+// also written to memory, for the gradient of the filters.
 template <typename T>
 __device__ void stage_pooled_grad(const PooledGradInput<T>& from, const WgmmaShape& layout,
                                   const ImplicitShape& shape, const ConvImage<T>& image, int64_t i,
@@ -183,7 +184,7 @@ __global__ void __launch_bounds__(kConvThreads, 1)
   const ImplicitShape& shape = args.shape;
   const int64_t i = blockIdx.x;
   const int o0 = blockIdx.y * kOutputs, filter = shape.filter;
-  const int all = layout.passes * filter;  // rows of the filter, pass after pass
+  const int all = layout.passes * filter;  // rows of the filter over all passes
   packed_filters += int64_t(blockIdx.y) * filter * layout.stage;
   const auto fetch = [&](int q) {
     if (threadIdx.x != 0) return;
@@ -215,7 +216,7 @@ __global__ void __launch_bounds__(kConvThreads, 1)
   const uint32_t base = smem_address(image), filters = smem_address(ring);
 #pragma unroll 1
   for (int pass = 0; pass < layout.passes; ++pass) {
-    const int first = pass * layout.rows;  // row of the output
+    const int first = pass * layout.rows;  // the first output row
     float acc[kOutputs / 2];
 #pragma unroll 1
     for (int u = 0; u < filter; ++u) {
@@ -225,7 +226,7 @@ __global__ void __launch_bounds__(kConvThreads, 1)
       add_filter_row<T, kOutputs, kSlab>(acc, layout, filter, base + pixel * kSlab,
                                          filters + stage * layout.stage, u > 0);
       const int next = q + layout.stages;
-      if (next < all && next / filter == pass) {  // this row's place is wanted
+      if (next < all && next / filter == pass) {  // the next row of the filter reuses this slot
         wgmma_wait<0>();
         wgmma_keep(acc);
         __syncthreads();
@@ -234,7 +235,7 @@ __global__ void __launch_bounds__(kConvThreads, 1)
     }
     wgmma_wait<0>();
     wgmma_keep(acc);
-    __syncthreads();  // all are done with the filters, whose place the sums take
+    __syncthreads();  // all threads are done with the filters, whose memory the sums reuse
 #pragma unroll
     for (int j = 0; j < kOutputs / 8; ++j) {
       const float tile[4] = {acc[4 * j], acc[4 * j + 1], acc[4 * j + 2], acc[4 * j + 3]};

@@ -1,10 +1,10 @@
 #pragma once
 
-// dw by wgmma over the pixels of the batch: rows are 64 output channels,
-// columns 32 input channels at each tap of a row of the filter. Pixels follow each other along the
-// padded rows of the image, so that the taps' columns are the same memory, a pixel further each:
-// one descriptor names them all. dz is zero where a padded row has more pixels than the output.
-// Both lie in memory as they will in shared memory, so that TMA brings an image in two
+// dw by wgmma over the pixels of the batch: rows are 64 output channels, and columns are 32 input
+// channels at each tap of a row of the filter. Pixels follow each other along the padded rows of
+// the image, so the columns of successive taps are the same memory, each a pixel further, and one
+// descriptor covers them all. dz is zero where a padded row has more pixels than the output. Both
+// maps are stored in global memory in their shared-memory layout, so that TMA loads an image in two
 // copies.
 
 #include "ridgeline/cuda/conv/wgmma.cuh"
@@ -13,11 +13,12 @@
 namespace ridgeline::cuda {
 
 constexpr int kTapGroups = 2, kTapThreads = kTapGroups * 128;
-constexpr int kTapOutputs = 64, kTapChannels = 32;                 // of a block
-constexpr int kTapDz = kTapOutputs * 2, kTapX = kTapChannels * 2;  // bytes of a pixel
+constexpr int kTapOutputs = 64, kTapChannels = 32;                 // per block
+constexpr int kTapDz = kTapOutputs * 2, kTapX = kTapChannels * 2;  // bytes per pixel
 constexpr int kTapHead = 1024;                                     // bytes of barriers
 
-// x[n, c, h, w] to map[n, block of 32 channels, pixels along rows of `columns`, channel], padded.
+// Converts x[n, c, h, w] to map[n, block of 32 channels, pixels along rows of `columns`, channel],
+// padded.
 template <typename T>
 __global__ void __launch_bounds__(256)
     conv2d_stream_x_kernel(ImplicitShape shape, StreamShape s, const T* x, std::byte* map) {
@@ -43,8 +44,8 @@ __global__ void __launch_bounds__(256)
 #endif
 }
 
-// The groups' sums, [group][tap, o]. Registers and stages leave room for another kernel's blocks:
-// the lowest layer's gradients run beside.
+// Computes the groups' sums, [group][tap, o]. Registers and stages leave room for blocks of another
+// launch, because the lowest layer's gradients run concurrently.
 template <typename T, int kFilter>
 __global__ void __launch_bounds__(kTapThreads, kFilter <= 5 ? 2 : 1)
     conv2d_grad_w_wgmma_kernel(ImplicitShape shape, StreamShape s, const std::byte* dz,
@@ -95,11 +96,11 @@ __global__ void __launch_bounds__(kTapThreads, kFilter <= 5 ? 2 : 1)
     wgmma_commit();
     wgmma_wait<0>();
     wgmma_keep(acc);
-    __syncthreads();  // all are done with this image
+    __syncthreads();  // all threads are done with this image
     fetch(image + s.stages);
   }
 
-  // The second warpgroup's sums to the first.
+  // Adds the second warpgroup's sums to the first's.
   auto* sums = reinterpret_cast<float*>(ring);
   const int mine = threadIdx.x % 128;
   if (group == 1) {

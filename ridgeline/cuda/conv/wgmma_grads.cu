@@ -9,7 +9,7 @@ namespace {
 
 int whole(int bytes, int of) { return (bytes + of - 1) / of * of; }
 
-// The launches' arguments out of a row's.
+// Makes the arguments of the launches from those of the kernel.
 template <typename T>
 struct Stream {
   StreamShape shape;
@@ -51,7 +51,7 @@ StreamShape::StreamShape(const ImplicitShape& shape, int sms, size_t shared_memo
   dz_first = pad * (dx.columns + 1);
   dz_from = dz_first / 8 * 8;
   dz_bytes = (dz_first - dz_from + pixels) * kTapDz;
-  // From the first of eight pixels on, to the last tap of the last step.
+  // From the first of eight pixels to the last tap of the last step of k.
   x_bytes = whole(pixels + shape.filter - 1 + 7, 16) * kTapX;
   x_map = (shape.filter - 1) * dx.columns / 8 * 8 * kTapX + x_bytes;
   channel_blocks = (shape.c + kTapChannels - 1) / kTapChannels;
@@ -61,8 +61,8 @@ StreamShape::StreamShape(const ImplicitShape& shape, int sms, size_t shared_memo
   const int each = (shape.n + shares - 1) / shares;
   groups = (shape.n + each - 1) / each;
   stage = whole(dz_bytes, 1024) + x_bytes;
-  // A checker takes the columns of a descriptor, which are the same memory for each tap, for ones
-  // that follow each other: behind the last stage there is room for what it believes is read.
+  // compute-sanitizer assumes that the columns of a descriptor are consecutive, although here
+  // successive taps overlap. The space behind the last stage covers what it assumes is read.
   const int believed = shape.filter * kTapX * 16;
   stages = std::min({(int(shared_memory) - kTapHead - believed) / stage, 3, each});
   const int exchange = kTapOutputs * kTapChannels * shape.filter * 4;
@@ -93,7 +93,7 @@ const char* refuse_grads_wgmma(const ImplicitShape& shape, size_t shared_memory)
   }
   const StreamShape stream(shape, 1, shared_memory);
   if (int64_t(shape.n) * stream.channel_blocks > 65535)
-    return "takes fewer images";  // a grid's second side
+    return "takes fewer images";  // the limit of the grid's second dimension
   const bool inside = stream.dz_from * kTapDz + stream.dz_bytes <= stream.dx.slab_bytes &&
                       size_t(stream.dx.shared + kGradSums * 4) <= shared_memory;
   return stream.shared > 0 && inside ? "" : "two images do not fit in shared memory";

@@ -1,6 +1,6 @@
 #pragma once
 
-// The image of a block of conv/wgmma.cuh in shared memory, as wgmma reads it.
+// The image of a block of conv/wgmma.cuh in shared memory, in the layout that wgmma reads.
 
 #include "ridgeline/cuda/conv/staging.cuh"
 #include "ridgeline/cuda/conv/tensor.cuh"
@@ -11,7 +11,7 @@ namespace ridgeline::cuda {
 
 constexpr int kConvGroups = 4, kConvThreads = kConvGroups * 128;  // warpgroups of 64 rows of A
 
-// Where 16 bytes lie within a slab: wgmma's swizzle of its width.
+// The swizzled offset of 16 bytes within a slab: wgmma's swizzle for its width.
 __host__ __device__ inline uint32_t slab_place(uint32_t bytes, int slab) {
   return bytes ^ ((bytes >> 7 & uint32_t(slab / 16 - 1)) << 4);
 }
@@ -39,7 +39,7 @@ class ConvImage {
     }
     __syncthreads();
   }
-  // Stores x[c, h, w] of this image with its channels last.
+  // Stores x[c, h, w] of this image channels-last.
   __device__ void transpose(const T* x) const {
     constexpr int kAhead = 2;
     const int pixels = shape_.h * shape_.w, items = pixels * ((shape_.c + kCount - 1) / kCount);
@@ -67,7 +67,7 @@ class ConvImage {
       }
     }
   }
-  // x[h, w, channels] of this image: whole chunks, rounded.
+  // Copies x[h, w, channels] of this image, which consists of whole, rounded chunks.
   __device__ void copy(const T* x) const {
     const int chunks = (shape_.c + kCount - 1) / kCount, row = shape_.w * chunks;
     for (int at = threadIdx.x; at < shape_.h * row; at += kConvThreads) {
@@ -76,9 +76,9 @@ class ConvImage {
     copy_async_commit();
     copy_async_wait<0>();
   }
-  // What the gradient of a 2 x 2 pool becomes before pool and activation: dy of h/2 x w/2 pixels,
-  // the activation's output of h x w. kEven: rows start at even places. Not rounded to tf32:
-  // round_and_sum() is to follow.
+  // Takes the gradient of a 2 x 2 pool back through pool and activation: dy has h/2 x w/2 pixels,
+  // and the activation's output h x w. kEven: rows start at even offsets. The result is not rounded
+  // to tf32; round_and_sum() must follow.
   template <bool kEven>
   __device__ void through_pool(const T* dy, const T* a, ActivationFn activation) const {
     const int h = shape_.h, w = shape_.w, columns = w / 2, windows = h / 2 * columns;
@@ -88,7 +88,7 @@ class ConvImage {
       const int y = window / columns * 2, x = window % columns * 2, here = shape_.c - c0;
       T quads[kCount][4], slopes[kCount];
 #pragma unroll
-      for (int e = 0; e < kCount; ++e) {  // any other channel where there is none
+      for (int e = 0; e < kCount; ++e) {  // reads a valid channel where there is none
         const int c = c0 + min(e, here - 1);
         load_quad<kEven>(a + (c * h + y) * w + x, w, quads[e]);
         slopes[e] = dy[c * windows + window];
@@ -109,8 +109,9 @@ class ConvImage {
       }
     }
   }
-  // Rounds the image's numbers to the products' factors; each channel's sum, of the numbers as they
-  // were, by put(channel, sum). Slabs of 128 bytes; scratch: two numbers a thread.
+  // Rounds the image's values to the factor type and passes each channel's sum, taken before the
+  // rounding, to put(channel, sum). Needs slabs of 128 bytes, and a scratch of two values per
+  // thread.
   template <typename Put>
   __device__ void round_and_sum(float* scratch, Put put) const {
     constexpr int kWarps = kConvThreads / 32, kEach = 4 / int(sizeof(T)), kSlab = 32 * kEach;
@@ -136,7 +137,7 @@ class ConvImage {
       __syncthreads();
     }
   }
-  // The image without its padding, [h, w, channels] in whole chunks.
+  // Stores the image without its padding, [h, w, channels] in whole chunks.
   __device__ void unload(T* to) const {
     const int chunks = (shape_.c + kCount - 1) / kCount, row = shape_.w * chunks;
     for (int at = threadIdx.x; at < shape_.h * row; at += kConvThreads) {

@@ -1,8 +1,8 @@
 #pragma once
 
-// The end of a convolution on tensor cores: sums of a block's output channels, in shared memory, to
-// global memory with bias, activation and pool. By way of shared memory so that the code is one
-// short loop and neighbouring threads store neighbouring pixels.
+// The epilogue of a convolution on tensor cores: writes the sums of a block's output channels from
+// shared to global memory with bias, activation and pool. Going through shared memory keeps the
+// code to one short loop, and neighbouring threads store neighbouring pixels.
 
 #include "ridgeline/cuda/conv/implicit.h"
 #include "ridgeline/cuda/conv/nan_max.cuh"
@@ -10,12 +10,12 @@
 
 namespace ridgeline::cuda {
 
-// Numbers between the sums of two channels, for so many rows of A: accumulators, whose lanes hold
-// eight rows of four pairs of channels, go there without bank conflicts.
+// The pitch between the sums of two channels for this many rows of A. Accumulators, whose lanes
+// hold eight rows of four pairs of channels, are stored without bank conflicts.
 __host__ __device__ constexpr int sums_pitch(int rows) { return rows + 4; }
 
-// The accumulators of a tile of 16 rows by 8 channels, or, kAdds, what was there and they. `to`:
-// the sums of its first row and channel.
+// Stores the accumulators of a tile of 16 rows by 8 channels or, with kAdds, adds them to what is
+// there. `to` points to the sums of its first row and channel.
 template <bool kAdds = false>
 __device__ inline void put_sums(const float (&acc)[4], float* to, int pitch) {
   const int lane = threadIdx.x % 32;
@@ -37,7 +37,8 @@ struct BlockOutput {
   __device__ int64_t plane(int o) const { return i * shape.k + o0 + o; }
 };
 
-// The biases of outputs o0 .. o0 + kOutputs to shared memory, for all threads after a barrier.
+// Copies the biases of outputs o0 .. o0 + kOutputs to shared memory; a barrier must follow before
+// other threads read them.
 template <int kOutputs, typename T>
 __device__ void stage_biases(const MixedIn<T>& b, int o0, int k, float* to) {
   if (threadIdx.x >= kOutputs) return;
@@ -45,7 +46,7 @@ __device__ void stage_biases(const MixedIn<T>& b, int o0, int k, float* to) {
   to[threadIdx.x] = b && o < k ? b[o] : 0.0f;
 }
 
-// Pixels first .. first + rows, in order. kThreads threads.
+// Stores pixels first .. first + rows in order, with kThreads threads.
 template <int kThreads, typename T>
 __device__ void store_pixels(const BlockOutput<T>& out, const float* sums, int pitch, int first,
                              int rows) {
@@ -58,7 +59,7 @@ __device__ void store_pixels(const BlockOutput<T>& out, const float* sums, int p
   }
 }
 
-// Windows of 2 x 2 from `first` on, rows / 4 of them: 32 rows are eight windows, the upper left
+// Stores rows / 4 windows of 2 x 2 from `first` on. 32 rows are eight windows: the upper left
 // pixels of all, then the upper right, lower left and lower right ones. kKeeps: pool.a is wanted.
 template <int kThreads, ActivationFn kActivation, bool kKeeps, typename T>
 __device__ void store_windows_as(const BlockOutput<T>& out, const PooledOutput<T>& pool,
@@ -88,7 +89,8 @@ __device__ void store_windows_as(const BlockOutput<T>& out, const PooledOutput<T
       } else {
         const Two upper{T(activation(sum[0] + bias)), T(activation(sum[8] + bias))};
         const Two lower{T(activation(sum[16] + bias)), T(activation(sum[24] + bias))};
-        *reinterpret_cast<Two*>(a + o * area + corner) = upper;  // even where it is wanted
+        // Extents are even if this is wanted.
+        *reinterpret_cast<Two*>(a + o * area + corner) = upper;
         *reinterpret_cast<Two*>(a + o * area + corner + out_w) = lower;
         y[o * windows + at] = T(nan_max(nan_max(float(upper.left), float(upper.right)),
                                         nan_max(float(lower.left), float(lower.right))));
@@ -109,7 +111,7 @@ __device__ void store_windows(const BlockOutput<T>& out, const PooledOutput<T>& 
   }
 }
 
-// Lets a kernel have so much dynamic shared memory, and as many blocks of it as fit.
+// Lets a GPU function have this much dynamic shared memory, and as many blocks per SM as fit.
 template <typename Kernel>
 cudaError_t allow_shared(Kernel kernel, int bytes) {
   const cudaError_t error =
@@ -119,7 +121,7 @@ cudaError_t allow_shared(Kernel kernel, int bytes) {
                               cudaSharedmemCarveoutMaxShared);
 }
 
-// The shared memory a block may have on the current device.
+// The shared memory that a block may have on the current device.
 inline cudaError_t shared_of_block(size_t& bytes) {
   int device = 0, value = 0;
   cudaError_t error = cudaGetDevice(&device);

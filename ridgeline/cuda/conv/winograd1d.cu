@@ -10,8 +10,8 @@
 namespace ridgeline::cuda {
 namespace {
 
-constexpr int kEach = 4;       // output channels of a thread
-constexpr int kRowWords = 64;  // of a row of filters: the most channels of a block
+constexpr int kEach = 4;       // output channels per thread
+constexpr int kRowWords = 64;  // words of a row of filters: the most channels of a block
 
 template <int kFilter>
 struct Points {
@@ -69,10 +69,10 @@ size_t conv2d_winograd1d_workspace(const ImplicitShape& shape, size_t shared_mem
 
 namespace {
 
-// packed_filters[block][channel][point][row of the filter][group][4]: neighbouring threads, which
-// take neighbouring groups, read side by side. The thread of a group takes channels group, groups +
-// group and so on of the block's, so that neighbouring threads' sums lie side by side, too. Zeros
-// past the last channel. A row of a filter a thread.
+// packed_filters[block][channel][point][row of the filter][group][4]. Neighbouring threads take
+// neighbouring groups and read contiguously. The thread of a group takes channels group, groups +
+// group and so on of the block, so that the sums of neighbouring threads are contiguous, too.
+// Values past the last channel are zero. A thread packs one row of a filter.
 template <int kFilter>
 __global__ void __launch_bounds__(256)
     conv2d_winograd1d_pack_filters_kernel(ImplicitShape shape, Winograd1dShape s, const float* w,
@@ -82,7 +82,8 @@ __global__ void __launch_bounds__(256)
   const int count = s.blocks * shape.c * kFilter * s.outputs;
   for (int at = blockIdx.x * 256 + threadIdx.x; at < count; at += gridDim.x * 256) {
     const int e = at % kEach, group = at / kEach % s.groups, u = at / s.outputs % kFilter;
-    const int channel = at / kFilter / s.outputs, c = channel % shape.c;  // of all blocks; of x
+    // `channel` counts over all blocks, c over the channels of x.
+    const int channel = at / kFilter / s.outputs, c = channel % shape.c;
     const int o = channel / shape.c * s.outputs + e * s.groups + group;
     double row[kFilter] = {};
     if (o < shape.k) {
@@ -94,7 +95,7 @@ __global__ void __launch_bounds__(256)
         row[v] = from[flipped ? kFilter * kFilter - 1 - tap : tap];
       }
     }
-    constexpr int stride = kRowWords * kFilter;  // from point to point
+    constexpr int stride = kRowWords * kFilter;  // between points
     float* to = packed_filters + int64_t(channel) * s.filters + u * kRowWords + group * kEach + e;
     to[0] = float(matrix.zero_scale * row[0]);
 #pragma unroll
@@ -112,7 +113,7 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-// What two tiles of a row are made of, as far as the image goes: the `at`-th of
+// Loads the inputs of two tiles of a row, as far as the image reaches. `at` indexes
 // [channel][row][strip].
 template <int kFilter>
 __device__ __forceinline__ void load_strip(
@@ -128,13 +129,13 @@ __device__ __forceinline__ void load_strip(
   }
 }
 
-// Their transforms, points `stride` apart.
+// Stores their transforms, with points `stride` apart.
 template <int kFilter>
 __device__ __forceinline__ void put_tiles(
     const float (&a)[kWinograd1dTiles * kWinograd1dTile + kFilter - 1], float2* to, int stride) {
   constexpr int kPairs = Points<kFilter>::kPairs;
   constexpr Winograd1dMatrix<kPairs> matrix;
-  // Sums of every other number from b on, of both tiles; leading coefficients are 1.
+  // Sums every other value from b on, for both tiles; leading coefficients are 1.
   const auto every_other = [](const float* b, const float* by, int count) {
     float2 sum = {b[2 * count], b[2 * count + kWinograd1dTile]};
 #pragma unroll
@@ -155,7 +156,7 @@ __device__ __forceinline__ void put_tiles(
   }
 }
 
-// The image, transformed: [point][channel][row][tile]. Several loads are under way at a time.
+// Transforms the image to [point][channel][row][tile], with several loads in flight.
 template <int kFilter>
 __device__ void stage_tiles(const ImplicitShape& shape, const Winograd1dShape& s, int across,
                             const float* x, float* to) {
@@ -175,13 +176,13 @@ __device__ void stage_tiles(const ImplicitShape& shape, const Winograd1dShape& s
   }
 }
 
-// A row of a channel's filters.
+// Loads a row of a channel's filters.
 __device__ __forceinline__ float4 load_row(const float* packed_filters) {
   return __ldg(reinterpret_cast<const float4*>(packed_filters));
 }
 
-// A channel's share of a thread's sums. v: its point's tiles from its first row on, `pitch` apart.
-// The filters are the channel's, and then those at `next`, which come while these are multiplied.
+// Adds one channel to a thread's sums. v: the tiles of its point from its first row on, `pitch`
+// apart. The filters of the next channel, at `next`, are loaded while these are multiplied.
 template <int kFilter>
 __device__ __forceinline__ void add_channel(float (&acc)[kWinograd1dRows][kEach][kWinograd1dTiles],
                                             const float* v, int pitch, float4 (&filters)[kFilter],
@@ -207,8 +208,8 @@ __device__ __forceinline__ void add_channel(float (&acc)[kWinograd1dRows][kEach]
   for (int row = 0; row < kFilter; ++row) filters[row] = ahead[row];
 }
 
-// The four outputs of a tile, from its sums at all points, `stride` apart, and the bias. The sums
-// of the splits, each behind the one before, are added in order.
+// Computes the four outputs of a tile from its sums at all points, `stride` apart, and the bias.
+// The sums of the splits follow each other in memory and are added in order.
 template <int kFilter>
 __device__ __forceinline__ void tile_outputs(const float* from, int stride, int splits, float bias,
                                              float (&y)[4]) {
@@ -236,8 +237,8 @@ __device__ __forceinline__ void tile_outputs(const float* from, int stride, int 
   for (int j = 0; j < 4; ++j) y[j] += bias;
 }
 
-// What a block stores: sums [split][point][row, strip][channel][tile], channels o0 .. o0 + count of
-// an image.
+// What a block stores: sums [split][point][row, strip][channel][tile] of channels o0 .. o0 + count
+// of an image.
 struct Winograd1dOutput {
   const ImplicitArgs<float>& args;
   const Winograd1dShape& s;
@@ -276,7 +277,7 @@ __device__ void store_tiles(const Winograd1dOutput& out) {
   }
 }
 
-// The same through a pool of 2 x 2: two windows of a pair of rows.
+// As above, through a 2 x 2 pool: two windows of a pair of rows.
 template <int kFilter>
 __device__ void store_tile_windows(const Winograd1dOutput& out, const PooledOutput<float>& pool) {
   const ImplicitShape& shape = out.args.shape;
@@ -286,7 +287,8 @@ __device__ void store_tile_windows(const Winograd1dOutput& out, const PooledOutp
   for (int at = threadIdx.x; at < rows * tiles * out.count; at += s.threads) {
     const int tile = at % kWinograd1dTiles, strip = at % tiles / kWinograd1dTiles;
     const int row = at / tiles % rows, o = at / tiles / rows;
-    const int first = (strip * kWinograd1dTiles + tile) * kWinograd1dTile / 2;  // window
+    // The index of the window.
+    const int first = (strip * kWinograd1dTiles + tile) * kWinograd1dTile / 2;
     if (first >= columns) continue;
     float y[2][4];
 #pragma unroll
@@ -304,7 +306,7 @@ __device__ void store_tile_windows(const Winograd1dOutput& out, const PooledOutp
       float most = nan_max(nan_max(upper[0], upper[1]), nan_max(lower[0], lower[1]));
       if (pool.a == nullptr) {
         most = compact_activation(pool.activation, most);
-      } else {  // of even extents where it is wanted
+      } else {  // extents are even if this is wanted
         float* a = pool.a + (out.plane(o) * h + 2 * row) * w + 2 * (first + i);
         *reinterpret_cast<float2*>(a) = {upper[0], upper[1]};
         *reinterpret_cast<float2*>(a + w) = {lower[0], lower[1]};
@@ -314,7 +316,8 @@ __device__ void store_tile_windows(const Winograd1dOutput& out, const PooledOutp
   }
 }
 
-// kAcross: s.across, or 0 for any: addresses of the inner loop are constants of a common one.
+// kAcross: s.across, or 0 for any value. Addresses in the inner loop are constants for the common
+// one.
 template <int kFilter, int kAcross>
 __global__ void __launch_bounds__(kWinograd1dThreads, 1)
     conv2d_winograd1d_kernel(ImplicitArgs<float> args, PooledOutput<float> pool, Winograd1dShape s,
@@ -346,12 +349,12 @@ __global__ void __launch_bounds__(kWinograd1dThreads, 1)
   const float* v =
       memory + (point * shape.c + first) * s.plane + row * pitch + strip * kWinograd1dTiles;
   float acc[kWinograd1dRows][kEach][kWinograd1dTiles] = {};
-#pragma unroll 2  // which spares the copies from `ahead`
+#pragma unroll 2  // avoids the copies from `ahead`
   for (int c = first; c < last; ++c, v += s.plane) {
     if (c + 1 < last) u += s.filters;
     add_channel<kFilter>(acc, v, pitch, filters, u);
   }
-  __syncthreads();  // all are done with what the sums overwrite
+  __syncthreads();  // all threads are done with the memory that the sums overwrite
   float* to = memory + (split * kPoints + point) * s.sums() + group * kWinograd1dTiles;
 #pragma unroll
   for (int r = 0; r < kWinograd1dRows; ++r) {

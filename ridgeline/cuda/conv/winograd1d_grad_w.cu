@@ -10,14 +10,14 @@
 namespace ridgeline::cuda {
 namespace {
 
-// A block takes 32 outputs (16 of filters of 7) by 32 input channels and a share of the images, a
-// band of rows at a time; two warps one point. A lane's sums are four outputs by four channels by
-// the filter's rows: of a row of a tile it reads four numbers of x's transform and four of dy's,
-// for 80 multiply-adds of a filter of 5.
+// A block takes 32 outputs (16 for filters of 7) by 32 input channels and a share of the images,
+// one band of rows at a time. Two warps take one point. A lane's sums are four outputs by four
+// channels by the filter's rows: for a row of a tile it reads four values of x's transform and four
+// of dy's, for 80 multiply-adds with a filter of 5.
 constexpr int kChannels = 32, kTile = 4;
-constexpr int kPointThreads = 64, kSides = kChannels / 4;  // eight by eight of them
-constexpr int kCommonTiles = 4, kCommonRows = 14;          // of dy: a loop for these is written out
-constexpr int kExchangePitch = kChannels + 4;              // of an output's sums
+constexpr int kPointThreads = 64, kSides = kChannels / 4;  // eight by eight threads
+constexpr int kCommonTiles = 4, kCommonRows = 14;  // of dy: the common sizes have an unrolled loop
+constexpr int kExchangePitch = kChannels + 4;      // between the sums of two outputs
 
 constexpr int outputs_of(int filter) { return filter > 5 ? 16 : 32; }
 
@@ -29,19 +29,19 @@ struct Points {
 };
 
 struct Layout {
-  int tiles;              // of a row
-  int band, bands;        // rows of dy at a time, bands of an image
-  int x_plane, dy_plane;  // words of a channel's rows as they come; odd: other banks
-  int x_tiles, dy_tiles;  // transformed numbers of a point
-  int shares;             // of the bands of all images
-  int shared;             // bytes; 0: does not fit
+  int tiles;              // per row
+  int band, bands;        // rows of dy at a time, bands per image
+  int x_plane, dy_plane;  // words of a channel's untransformed rows; odd, to use different banks
+  int x_tiles, dy_tiles;  // transformed values per point
+  int shares;             // shares of the bands of all images
+  int shared;             // bytes; 0 if it does not fit
 
   Layout(const ImplicitShape& shape, int sms, size_t shared_memory) {
     const int points = shape.filter + kTile - 1, outputs = outputs_of(shape.filter);
     const int most = int(std::min<size_t>(shared_memory, 1 << 19));
     tiles = (shape.out_w() + kTile - 1) / kTile;
     shared = 0;
-    const int most_rows = most / 4 / outputs;  // no band of more fits
+    const int most_rows = most / 4 / outputs;  // no larger band fits
     for (band = std::min(shape.out_h(), most_rows); band > 0 && shared == 0; --band) {
       const int64_t rows = band + shape.filter - 1;
       const int64_t x_words = (rows * shape.w) | 1, dy_words = (int64_t(band) * shape.out_w()) | 1;
@@ -63,7 +63,7 @@ struct Layout {
   }
 };
 
-// Rows of a band as they come, beside the threads: `count` planes' numbers that follow each other.
+// Copies the untransformed rows of a band asynchronously: `count` contiguous values of each plane.
 template <int kThreads>
 __device__ inline void fetch_planes(const float* from, int64_t from_plane, int planes, int count,
                                     float* to, int to_plane) {
@@ -75,7 +75,7 @@ __device__ inline void fetch_planes(const float* from, int64_t from_plane, int p
   }
 }
 
-// A band of an image: its first row of dy, and the rows of x that are there.
+// A band of an image: its first row of dy, and the rows of x that exist.
 struct Band {
   int64_t image;
   int y, rows;        // of dy
@@ -87,9 +87,9 @@ struct Band {
   }
 };
 
-// Where the parts of shared memory lie.
+// The parts of shared memory.
 struct Stage {
-  float *x, *dy;              // as they come: [channel][row, column]
+  float *x, *dy;              // untransformed: [channel][row, column]
   float *x_tiles, *dy_tiles;  // transformed: [point][row, tile][channel]
 
   __device__ Stage(const Layout& l, float* memory, int points)
@@ -98,7 +98,7 @@ struct Stage {
   }
 };
 
-// A tile of x a warp, a channel a lane.
+// Transforms x: a warp takes a tile, and a lane a channel.
 template <int kFilter>
 __device__ void transform_x(const ImplicitShape& s, const Layout& l, int tiles, const Band& band,
                             int channels, const Stage& stage) {
@@ -138,8 +138,8 @@ __device__ void transform_x(const ImplicitShape& s, const Layout& l, int tiles, 
   }
 }
 
-// An output of a tile of dy a thread; the scales of the points come with the sums. Returns
-// the lane's share of the sum of dy.
+// Transforms dy: a thread takes one output of a tile. The scales of the points are applied to the
+// sums. Returns the lane's share of the sum of dy.
 template <int kFilter>
 __device__ float transform_dy(const ImplicitShape& s, const Layout& l, int tiles, const Band& band,
                               int outputs, const Stage& stage) {
@@ -170,7 +170,7 @@ __device__ float transform_dy(const ImplicitShape& s, const Layout& l, int tiles
   return sum;
 }
 
-// Neighbouring outputs' numbers of dy.
+// The values of dy of neighbouring outputs.
 template <int kEach>
 struct alignas(4 * kEach) Slopes {
   float values[kEach];
@@ -188,8 +188,8 @@ __device__ __forceinline__ void add_products(float (&acc)[kEach][4], const Slope
   }
 }
 
-// A lane's share of kRows rows of a column of tiles, written out. A row of x meets as many rows of
-// dy as the filter has rows; those are kept until they have met their last.
+// A lane's share of kRows rows of a column of tiles, unrolled. A row of x is multiplied with as
+// many rows of dy as the filter has rows; each row of dy is kept until its last use.
 template <int kFilter, int kRows, int kEach>
 __device__ __forceinline__ void add_rows(float (&acc)[kFilter][kEach][4], const float* x,
                                          const float* dy, int tiles) {
@@ -207,11 +207,11 @@ __device__ __forceinline__ void add_rows(float (&acc)[kFilter][kEach][4], const 
   }
 }
 
-// The same of any number of rows: rows of x are kept until they have met their last.
+// As above, for any number of rows; here each row of x is kept until its last use.
 template <int kFilter, int kEach>
 __device__ __forceinline__ void add_any_rows(float (&acc)[kFilter][kEach][4], const float* x,
                                              const float* dy, int rows, int tiles) {
-  float4 meets[kFilter];  // rows of x, the row y in y % kFilter
+  float4 meets[kFilter];  // rows of x: row y is in y % kFilter
 #pragma unroll
   for (int row = 0; row < kFilter - 1; ++row) {
     meets[row] = *reinterpret_cast<const float4*>(x + row * tiles * kChannels);
@@ -231,7 +231,7 @@ __device__ __forceinline__ void add_any_rows(float (&acc)[kFilter][kEach][4], co
   }
 }
 
-// The taps of a row from its sums at all points, `stride` apart.
+// Computes the taps of a row from its sums at all points, `stride` apart.
 template <int kFilter>
 __device__ inline void row_taps(const float* sums, int stride, float (&taps)[kFilter]) {
   using P = Points<kFilter>;
@@ -252,7 +252,8 @@ __device__ inline void row_taps(const float* sums, int stride, float (&taps)[kFi
   }
 }
 
-// kTiles: l.tiles, or 0 for any: addresses of the inner loop are constants of the common one.
+// kTiles: l.tiles, or 0 for any value. Addresses in the inner loop are constants for the common
+// one.
 template <int kFilter, int kTiles>
 __global__ void __launch_bounds__(Points<kFilter>::kThreads, 1)
     conv2d_grad_w_winograd1d_kernel(GradWArgs args, Layout l, float* partial, float* bias) {
@@ -287,7 +288,8 @@ __global__ void __launch_bounds__(Points<kFilter>::kThreads, 1)
   for (int unit = begin; unit < end; ++unit) {
     const Band band(s, l, unit);
     copy_async_wait<0>();
-    __syncthreads();  // the band has come, and all are done with the tiles of the one before
+    // The band has arrived, and all threads are done with the previous band's tiles.
+    __syncthreads();
     transform_x<kFilter>(s, l, tiles, band, channels, stage);
     bias_sum += transform_dy<kFilter>(s, l, tiles, band, outputs, stage);
     __syncthreads();
@@ -304,7 +306,7 @@ __global__ void __launch_bounds__(Points<kFilter>::kThreads, 1)
   }
   __syncthreads();
 
-  // The points' sums: [point][row of the filter][output][channel].
+  // Stores the points' sums: [point][row of the filter][output][channel].
   float* to = memory + (point * kFilter * kOutputs + first_o) * kExchangePitch + first_c;
 #pragma unroll
   for (int e = 0; e < kFilter * kEach; ++e) {
@@ -364,7 +366,7 @@ const char* refuse_winograd1d_grad_w(const ImplicitShape& shape, size_t shared_m
   }
   if (shape.pad < 0 || shape.pad >= shape.filter) return "takes padding smaller than the filter";
   if (shape.out_h() < 1 || shape.out_w() < 1) return "there are no outputs";
-  // A tap on the edge meets fewest rows and columns.
+  // A tap at the edge covers the fewest rows and columns.
   const int64_t rows = std::min(shape.out_h(), shape.h), columns = std::min(shape.out_w(), shape.w);
   const int64_t least =
       std::max<int64_t>(rows - shape.pad, 0) * std::max<int64_t>(columns - shape.pad, 0) * shape.n;

@@ -5,8 +5,8 @@
 namespace ridgeline::cuda {
 namespace {
 
-// Where a value of the weights goes: stages of [128 results][32 channels], swizzled as wgmma reads
-// rows of 64 bytes.
+// The offset of a weight: stages of [128 results][32 channels], swizzled as wgmma reads rows of 64
+// bytes.
 template <typename T>
 __device__ inline void arrange_weight(const Conv1dChainArgs<T>& args, T* to, int64_t i) {
   const int inside = int(i % (Chain::kStageBytes / 2)), row = inside / Chain::kStageK;
@@ -21,7 +21,7 @@ __device__ inline void arrange_weight(const Conv1dChainArgs<T>& args, T* to, int
 }
 
 // gamma and beta of the pair of positions and the two channels that a thread's accumulators hold:
-// the second pass first, two eights a stage, 16 bytes a thread of each.
+// the second pass first, two groups of eight columns per stage, 16 bytes per thread for each.
 template <typename T>
 __device__ inline void arrange_norm(const Conv1dChainArgs<T>& args, int left, uint4* to, int i) {
   const int thread = i % Chain::kMultiplying, lane = thread % 32;
@@ -30,7 +30,8 @@ __device__ inline void arrange_norm(const Conv1dChainArgs<T>& args, int left, ui
   const int channel = pass * 128 + thread / 32 * 16 + lane / 4;
   const int position = 8 * eight + lane % 4 * 2;
   T values[8];
-  for (int k = 0; k < 8; ++k) {  // gamma, gamma, beta, beta; the same of the channel eight on
+  // The order is gamma, gamma, beta, beta, then the same for the channel eight further.
+  for (int k = 0; k < 8; ++k) {
     const int at = position + k % 2;
     const T* from = k / 2 % 2 == 0 ? args.gamma : args.beta;
     values[k] = at < left ? from[(channel + k / 4 * 8) * left + at] : T(0.0f);

@@ -5,22 +5,25 @@
 #include "ridgeline/cuda/device/tma.cuh"
 #include "ridgeline/cuda/device/wgmma.cuh"
 
-// One block an SM walks over pairs of samples, which stay in its shared memory from the first
-// convolution to the pool; weights stream past them from the L2. Products are transposed: channels
-// are wgmma's rows (64 a warpgroup) and the 2 x 112 positions its columns, so that a weight read
-// from the L2 serves two samples, and a convolution's 256 channels take two passes of 128.
+// One block per SM walks over pairs of samples, which stay in its shared memory from the first
+// convolution to the pool, while the weights stream in from L2. Products are transposed: channels
+// are wgmma's rows (64 per warpgroup) and the 2 x 112 positions its columns, so that a weight read
+// from L2 serves two samples. A convolution's 256 channels take two passes of 128.
 //
-// Positions lie as rows of 64 channels, four chunks of 28 KB. The results of the first pass go to
-// two spare buffers while the second still reads its input, those of the second over their input
-// once all have read it; so the spare pair changes place with each convolution.
+// Positions are rows of 64 channels in four chunks of 28 KB. The results of the first pass go to
+// two spare buffers while the second pass still reads its input; those of the second pass overwrite
+// their input once all threads have read it. The spare pair therefore alternates with each
+// convolution.
 namespace ridgeline::cuda {
 
-// Chunk c of a convolution's input. The first two lie in buffers 0 and 1, or 4 and 5 (`spare`).
+// The buffer of chunk `chunk` of a convolution's input. The first two chunks are in buffers 0 and
+// 1, or in 4 and 5 (`spare`).
 __device__ inline int chain_buffer(int chunk, int spare) {
   return chunk < 2 && spare ? 4 + chunk : chunk;
 }
 
-// The one thread that loads: rows of a pair of samples, then all weights that they meet.
+// The one thread that issues the loads: the rows of a pair of samples, then all the weights they
+// are multiplied with.
 template <typename T>
 __device__ inline void chain_load(const CUtensorMap* map_x, const ChainWork& work,
                                   ChainBarriers* barriers, char* buffers, char* ring) {
@@ -48,7 +51,7 @@ __device__ inline void chain_load(const CUtensorMap* map_x, const ChainWork& wor
   }
 }
 
-// What a multiplying thread does.
+// The work of a thread that multiplies.
 template <typename T>
 struct ChainThread {
   const ChainWork& work;
@@ -59,12 +62,12 @@ struct ChainThread {
   int lane = thread % 32, warp = thread / 32;
   StageCursor<Chain::kStages> at = {};
   uint32_t rows_parity = 0;
-  int spare = 0;  // where the first two chunks of the layer's input lie
+  int spare = 0;  // where the first two chunks of the layer's input are
   ChainMoments moments = {};
 
   __device__ int channel(int pass) const { return pass * 128 + group * 64 + warp * 16 + lane / 4; }
 
-  // One pass of a convolution: 128 results a position, 64 of them this warpgroup's.
+  // One pass of a convolution: 128 results per position, of which this warpgroup computes 64.
   __device__ void multiply(float (&acc)[112], int layer, int pass) {
     Mbarrier* used = nullptr;
 #pragma unroll 1
@@ -78,7 +81,7 @@ struct ChainThread {
           mbarrier_wait(&barriers->full[at.stage], at.parity);
           const uint32_t a = smem_address(ring + at.stage * Chain::kStageBytes) +
                              uint32_t(group) * 64 * Chain::kStageRow;
-          // The swizzle follows the address, so that rows may begin anywhere.
+          // The swizzle is a function of the address, so rows may begin anywhere.
           const uint32_t b = rows + tap * kStageRowBytes + part * Chain::kStageRow;
           wgmma_fence();
 #pragma unroll
@@ -88,7 +91,7 @@ struct ChainThread {
                          chunk > 0 || tap > 0 || part > 0 || step > 0);
           }
           wgmma_commit();
-          wgmma_wait<1>();  // the stage before has been read
+          wgmma_wait<1>();  // the previous stage has been read
           if (used != nullptr && thread == 0) mbarrier_arrive_for(used, 128);
           used = &barriers->empty[at.stage];
         }
@@ -99,7 +102,7 @@ struct ChainThread {
     wgmma_keep(acc);
   }
 
-  // relu, and what the next convolution reads.
+  // Applies relu and stores the input of the next convolution.
   __device__ void hand_on(const float (&acc)[112], float low, float high, int pass) {
     uint32_t packed[Chain::kWords];
 #pragma unroll
@@ -107,9 +110,10 @@ struct ChainThread {
       packed[2 * j] = pack_relu<T>(acc[4 * j] + low, acc[4 * j + 1] + low);
       packed[2 * j + 1] = pack_relu<T>(acc[4 * j + 2] + high, acc[4 * j + 3] + high);
     }
-    // Results of the second pass overwrite what the products have read.
+    // The results of the second pass overwrite the input of the products.
     if (pass == 1) named_barrier(1, Chain::kMultiplying);
-    // This lane's row of four matrices in a chunk: eight positions of eight channels.
+    // The address of this lane's row of four matrices in a chunk: eight positions of eight
+    // channels.
     const uint32_t to = smem_address(buffers) +
                         chain_buffer(pass * 2 + group, spare ^ 1) * Chain::kChunkBytes +
                         uint32_t(lane / 16 * 8 + lane % 8) * kStageRowBytes +
@@ -125,7 +129,7 @@ struct ChainThread {
     named_barrier(1, Chain::kMultiplying);
   }
 
-  // The normalisation needs both passes: the first waits in the spare pair, a word a thread.
+  // The normalisation needs both passes: the first is kept in the spare pair, a word per thread.
   __device__ uint32_t stash() const {
     return smem_address(buffers + chain_buffer(0, spare ^ 1) * Chain::kChunkBytes) +
            threadIdx.x * 4;
@@ -155,7 +159,7 @@ struct ChainThread {
     const uint32_t from = stash();
     chain_finish<T>([&](int i) { return load_shared_32(from + i * Chain::kStashPitch); }, norm,
                     scale, work, tile, channel(0), y);
-    named_barrier(1, Chain::kMultiplying);  // the stash has been read
+    named_barrier(1, Chain::kMultiplying);  // the stashed results have been read
   }
 
   // gamma and beta of columns j: this thread's 16 bytes of each half of a stage.
@@ -190,7 +194,7 @@ struct ChainThread {
         }
       }
       rows_parity ^= 1;
-      spare ^= 1;  // the next rows lie where the last layer's input lay
+      spare ^= 1;  // the next rows go where the last layer's input was
     }
   }
 };
@@ -227,7 +231,7 @@ __global__ __launch_bounds__(Chain::kThreads, 1) void conv1d_chain_norm_pool_wgm
     ChainThread<T>{work, barriers, buffers, ring, scratch}.run(y);
   }
 #else
-  __trap();  // built without 90a
+  __trap();  // not compiled for sm_90a
 #endif
 }
 

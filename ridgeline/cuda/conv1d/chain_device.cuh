@@ -8,8 +8,8 @@
 
 #include "ridgeline/cuda/device/mbarrier.cuh"
 
-// What the chain of convolutions needs beside device/: wgmma of 224 columns, transposed stores of
-// matrices, and arrivals for a whole warpgroup.
+// Instructions that the chain of convolutions needs beside those in device/: wgmma with 224
+// columns, transposed stores of matrices, and arrivals on behalf of a whole warpgroup.
 namespace ridgeline::cuda {
 
 // clang-format off
@@ -33,7 +33,8 @@ namespace ridgeline::cuda {
       : RIDGELINE_CHAIN_D56(0), RIDGELINE_CHAIN_D56(56)                                 \
       : "l"(a), "l"(b), "r"(int(accumulate)))
 
-// d (+)= A[64, 16] B[16, 224], both by descriptors (device/wgmma.cuh), contiguous along k.
+// d (+)= A[64, 16] B[16, 224]; both operands are given by descriptors (device/wgmma.cuh) and are
+// contiguous along k.
 template <typename T>
 __device__ inline void wgmma_224(float (&d)[112], uint64_t a, uint64_t b, bool accumulate) {
   if constexpr (std::is_same_v<T, __nv_bfloat16>) {
@@ -48,7 +49,7 @@ __device__ inline void wgmma_224(float (&d)[112], uint64_t a, uint64_t b, bool a
 #undef RIDGELINE_CHAIN_D8
 // clang-format on
 
-// As store_matrices (device/shared_matrix.cuh), each matrix transposed.
+// Like store_matrices (device/shared_matrix.cuh), with each matrix transposed.
 __device__ inline void store_matrices_transposed(uint32_t address, const uint32_t (&r)[4]) {
   asm volatile(
       "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
@@ -56,7 +57,7 @@ __device__ inline void store_matrices_transposed(uint32_t address, const uint32_
       : "memory");
 }
 
-// The arrivals of so many threads at once.
+// Arrives once for each of `threads` threads.
 __device__ inline void mbarrier_arrive_for(Mbarrier* barrier, uint32_t threads) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(smem_address(barrier)),
                "r"(threads)

@@ -9,8 +9,8 @@
 namespace ridgeline::cuda {
 namespace {
 
-// Convolutions, each but the last with relu, each reading the one before; the last is normalised
-// and pooled.
+// Convolutions, each but the last followed by relu, each reading the output of the one before. The
+// last is normalised and pooled.
 struct Chain {
   std::vector<const Conv2d*> convs;
   std::optional<NormPool> end;
@@ -23,7 +23,8 @@ Chain chain_at(const Rest& rest) {
   for (const Conv2d* conv = rest.get<Conv2d>(0); conv != nullptr;
        conv = rest.get<Conv2d>(chain.ops)) {
     if (!chain.convs.empty() && conv->x.id != chain.inner.back().id) return {};
-    if (chain.convs.size() == size_t(kMostChained)) return {};  // no walk along a long chain
+    // A longer chain is not walked.
+    if (chain.convs.size() == size_t(kMostChained)) return {};
     chain.convs.push_back(conv);
     chain.inner.push_back(conv->y);
     ++chain.ops;
@@ -79,7 +80,7 @@ std::unique_ptr<Step> prepare_typed(const Span& span, const Binding& binding) {
   args.n = int(first.n());
   args.length = int(first.shape.in.w);
   args.x = binding.read(first.x).as<T>();
-  for (size_t i = 0; i + 3 < span.size(); i += 2) {  // relu stands between convolutions
+  for (size_t i = 0; i + 3 < span.size(); i += 2) {  // each relu lies between two convolutions
     const auto& conv = span.get<Conv2d>(i);
     args.w[size_t(args.layers)] = binding.read(conv.w).as<T>();
     args.bias[size_t(args.layers++)] = read_mixed<T>(binding, conv.b, conv.x.dtype);

@@ -4,12 +4,12 @@
 #include "ridgeline/cuda/conv1d/chain_tile.cuh"
 
 // The end of a chain of convolutions: normalisation over a sample's (channels, positions), relu and
-// pool, of two samples whose results lie as accumulators do. Word (sample * 14 + j) * 2 + high of a
-// thread holds positions 8j + 2q and the next (q its place in a quad) of its channel, or of the
-// channel eight on if high.
+// pool, for two samples whose results are in accumulator layout. Word (sample * 14 + j) * 2 + high
+// of a thread holds positions 8j + 2q and 8j + 2q + 1 (q is its index in a quad) of its channel or,
+// if high is 1, of the channel eight further.
 namespace ridgeline::cuda {
 
-// Sums of four values over the multiplying threads. `scratch` has four floats a warp.
+// Sums four values over the multiplying threads. `scratch` has four floats per warp.
 __device__ inline float4 chain_total(float4 value, float4* scratch) {
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) {
@@ -18,7 +18,7 @@ __device__ inline float4 chain_total(float4 value, float4* scratch) {
     value.z += __shfl_xor_sync(0xffffffffu, value.z, step);
     value.w += __shfl_xor_sync(0xffffffffu, value.w, step);
   }
-  named_barrier(2, Chain::kMultiplying);  // the last total has been read
+  named_barrier(2, Chain::kMultiplying);  // the previous total has been read
   if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = value;
   named_barrier(2, Chain::kMultiplying);
   float4 total{0, 0, 0, 0};
@@ -32,7 +32,7 @@ __device__ inline float4 chain_total(float4 value, float4* scratch) {
   return total;
 }
 
-// Calls each(value, sample) with a thread's sums of positions that count.
+// Calls each(value, sample) with a thread's sums of valid positions.
 template <typename F>
 __device__ inline void chain_each(const float (&acc)[112], int left, F each) {
   const int q = threadIdx.x % 4;
@@ -51,12 +51,13 @@ __device__ inline void chain_each(const float (&acc)[112], int left, F each) {
   }
 }
 
-// Moments of two samples from two passes of half their channels each: squares are taken about the
-// mean of the first half. The mean of all is no further from that than the deviation of all, so
-// that the difference of the squares' sum and the mean's square loses a bit at most.
+// Moments of two samples from two passes over half their channels each. Squares are taken around
+// the mean of the first half. The mean of all channels differs from it by at most the standard
+// deviation of all, so subtracting the square of the mean from the mean of the squares loses at
+// most one bit.
 struct ChainMoments {
   float2 about;    // means of the first pass
-  float2 squares;  // this thread's, about those
+  float2 squares;  // this thread's sums of squares around them
 };
 
 __device__ inline ChainMoments chain_first_moments(const float (&acc)[112], int left,
@@ -74,7 +75,7 @@ __device__ inline ChainMoments chain_first_moments(const float (&acc)[112], int 
   return {{about[0], about[1]}, {squares[0], squares[1]}};
 }
 
-// What makes y = x * scale + shift of a value of either sample.
+// The factors of y = x * scale + shift for each sample.
 struct ChainScale {
   float scale[2], shift[2];
 };
@@ -101,9 +102,10 @@ __device__ inline ChainScale chain_scale(const float (&acc)[112], const ChainMom
   return result;
 }
 
-// The largest of each three of 24 neighbouring positions of a channel, which four lanes hold: lane
-// q has values[k] = positions 8k + 2q and 8k + 2q + 1. It gets windows 2(q^1) and 2(q^1) + 1: of
-// their six positions the two in the middle are a pair of its own, the others its neighbours'.
+// The maximum of each three of 24 neighbouring positions of a channel, which four lanes hold: lane
+// q has values[k] = positions 8k + 2q and 8k + 2q + 1, and returns windows 2(q^1) and 2(q^1) + 1.
+// Of their six positions, the two in the middle are a pair of its own, and the others are its
+// neighbours'.
 __device__ inline float2 pool3(const float2 (&values)[3]) {
   const int lane = threadIdx.x % 32, q = lane % 4, quad = lane - q;
   float most[3];
@@ -129,8 +131,9 @@ __device__ inline void chain_store(T* to, int windows, int window, float2 best) 
   }
 }
 
-// Normalises a pass's results, whose words `packed(i)` gives, relu, pool, and stores. gamma and
-// beta come through the ring, two eights a stage: next_norm(j) gives those of columns j.
+// Normalises a pass's results, which packed(i) returns word by word, applies relu and pool, and
+// stores them. gamma and beta arrive through the ring buffer, two groups of eight columns per
+// stage; next_norm(j) returns those of columns j.
 template <typename T, typename P, typename N>
 __device__ inline void chain_finish(P packed, N next_norm, const ChainScale& scale,
                                     const ChainWork& work, int tile, int channel,

@@ -6,7 +6,7 @@
 #include "ridgeline/cuda/device/shared_matrix.cuh"
 #include "ridgeline/cuda/gemm/operand_tile.cuh"
 
-// Sizes of the chain of convolutions (chain.cuh), and what all its parts use.
+// Sizes of the chain of convolutions (chain.cuh), and helpers that all its parts use.
 namespace ridgeline::cuda {
 
 struct Chain {
@@ -14,19 +14,20 @@ struct Chain {
   static constexpr int kLeastLeft = 97 - 2 * kMostChained;  // positions after the last layer
   static constexpr int kChannels = 256, kTaps = 3, kChunks = 4, kPasses = 2;
   static constexpr int kConsumers = 2, kMultiplying = kConsumers * 128;
-  static constexpr int kThreads = kMultiplying + 128;  // and a warpgroup for loads
+  static constexpr int kThreads = kMultiplying + 128;  // plus a warpgroup for loads
   static constexpr int kChunkBytes = kColumns * kStageRowBytes, kBuffers = 6;
   // A stage of weights: one tap of 32 channels for the 128 results of a pass.
   static constexpr int kStageK = 32, kStageRow = 2 * kStageK, kStageBytes = 128 * kStageRow;
   static constexpr int kStages = 7, kStagesPerPass = kChunks * kTaps * 2;
   static constexpr int kLayerBytes = kPasses * kStagesPerPass * kStageBytes;
   static constexpr int kEights =
-      kPitch / 8;  // columns of a sample by eight, as accumulators have them
-  // gamma and beta of a pass take as many stages as there are pairs of eights.
+      kPitch / 8;  // groups of eight columns per sample, as in accumulators
+  // gamma and beta of a pass take one stage per two groups of eight columns.
   static constexpr int kNormStages = kEights / 2;
   static constexpr int kNormBytes = kPasses * kNormStages * kStageBytes;
   static_assert(kStageBytes == 2 * kMultiplying * 16);
-  static constexpr int kWords = kSamples * kEights * 2;  // of a thread's results, two a word
+  // Words of a thread's results, two results per word.
+  static constexpr int kWords = kSamples * kEights * 2;
   static constexpr int kStashPitch = kMultiplying * 4;
   static constexpr int kSmemBytes = 1024 + kBuffers * kChunkBytes + kStages * kStageBytes + 512;
   static_assert(kSmemBytes <= 227 * 1024);
@@ -50,7 +51,7 @@ __device__ inline uint32_t pack_two(float a, float b) {
   }
 }
 
-// Negative ones as zero; a NaN stays one.
+// Replaces negative values by zero; NaN stays NaN.
 template <typename T>
 __device__ inline uint32_t pack_relu(float a, float b) {
   uint32_t packed;

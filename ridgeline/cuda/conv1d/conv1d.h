@@ -12,15 +12,15 @@
 // Convolutions over channels-last signals of many channels, for inference.
 namespace ridgeline::cuda {
 
-// Signals lie as rows of channels, [n * pitch, channels]: sample i's position t is row i * pitch +
-// t. Rows past a sample's length mean nothing. A fixed pitch makes each tap of a convolution a tile
-// shifted by a row, and a tile may run across samples.
+// Signals are rows of channels, [n * pitch, channels]: position t of sample i is row i * pitch + t.
+// Rows past a sample's length hold no meaningful values. With a fixed pitch, each tap of a
+// convolution is a tile shifted by a row, and a tile may span several samples.
 RIDGELINE_MIXED_HD constexpr int signal_pitch(int64_t length) {
   return int((length + 15) / 16 * 16);
 }
 
-// y = act(b + sum over taps and channels), then the largest of each `pool` rows (1 or 3). y's pitch
-// is x's over pool. In float the factors are rounded to tf32.
+// y = act(b + sum over taps and channels), then the maximum of each `pool` rows (1 or 3). The pitch
+// of y is the pitch of x divided by `pool`. In float the factors are rounded to tf32.
 template <typename T>
 struct Conv1dArgs {
   int n = 0, pitch = 0;  // of x
@@ -32,11 +32,11 @@ struct Conv1dArgs {
   T* y = nullptr;        // [n * pitch / pool, out]
 };
 
-// "" when the kernel takes such a convolution, else why not.
+// Why the kernel does not take such a convolution; "" if it does.
 std::string refuse_conv1d(int pitch, int channels, int out, int taps, int pool, size_t width);
-// For the weights transposed to [taps, out, channels].
+// The bytes for the weights transposed to [taps, out, channels].
 size_t conv1d_workspace(int channels, int out, int taps, size_t width);
-// Makes the tensor maps; what it returns transposes the weights and convolves. sm_90a.
+// Makes the tensor maps. The returned function transposes the weights and convolves. sm_90a.
 template <typename T>
 std::function<cudaError_t(cudaStream_t)> prepare_conv1d(const Conv1dArgs<T>& args, void* workspace,
                                                         int sms);

@@ -35,8 +35,8 @@ size_t aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
 constexpr int kTransposeBlocks = 264, kTransposeThreads = 256;
 
-// Rows of channels of all samples side by side, and `more` rows of zeros, each of `channels`
-// halves.
+// The bytes of the rows of channels of all samples, followed by `more` rows of zeros, each of
+// `channels` halves.
 size_t rows_bytes(const Conv1dGradShape& s, int more, int channels) {
   return aligned((size_t(s.n) * size_t(s.length) + size_t(more)) * size_t(channels) * 2);
 }

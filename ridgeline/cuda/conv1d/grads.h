@@ -5,9 +5,9 @@
 #include "ridgeline/cuda/conv1d/conv1d.h"
 
 // Gradients of a convolution along a row (stride 1, no padding), as products on tensor cores. In
-// rows of channels the windows of all positions are one matrix whose rows overlap: row r begins
-// `channels` numbers after row r - 1 and is taps * channels long. So there is one product, and
-// nothing is unrolled in memory.
+// rows of channels, the windows of all positions form one matrix whose rows overlap: row r begins
+// `channels` values after row r - 1 and is taps * channels long. Each gradient is therefore one
+// product, and nothing is unrolled in memory.
 namespace ridgeline::cuda {
 
 struct Conv1dGradShape {

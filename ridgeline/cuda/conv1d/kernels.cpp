@@ -63,7 +63,8 @@ std::unique_ptr<Step> prepare_one_hot_block(const Span& span, const Binding& bin
   });
 }
 
-// A convolution along a row, with relu and pool if they follow and nobody wants what is between.
+// A convolution along a row, with relu and pool if they follow and no other op reads the values
+// between.
 struct Conv1d {
   const Conv2d* conv = nullptr;
   bool relu = false;
@@ -93,7 +94,7 @@ Conv1d conv1d_at(const Rest& rest, const Conv2d& conv) {
   return found;
 }
 
-// The rows of y follow from those of x, with the pitch that y's length asks for.
+// The pitch of y's rows follows from that of x and must match the pitch for y's length.
 std::string refuse_pitch(const Conv1d& op) {
   const int pool = op.pool != nullptr ? 3 : 1;
   const int pitch = signal_pitch(op.conv->shape.in.w);
@@ -112,7 +113,7 @@ std::string refuse_how(const Rest& rest, const Conv1d& op, How how) {
   const int channels = int(shape.in.c), out = int(shape.k), taps = int(shape.window.w.kernel);
   if (how == How::fp32) {
     if (dtype != DType::fp32) return "takes fp32";
-    // A block of the grid's y takes at least 126 rows.
+    // A block of the grid's y dimension takes at least 126 rows.
     if (op.conv->n() * pitch > int64_t{65535} * 126) return "has too many rows for one launch";
     return refuse_conv1d_fp32(pitch, channels, out, taps, pool);
   }

@@ -5,7 +5,7 @@
 namespace ridgeline::cuda {
 
 // Inference of networks over signals of many channels (texts). Between these kernels activations
-// lie as rows of channels (cuda/conv1d):
+// are rows of channels (cuda/conv1d):
 //   "cuda.one_hot_norm_relu_pool.gather"      the first block, from codes
 //   "cuda.conv1d.wgmma"                       convolution, and relu and a pool of 3 if they follow;
 //                                             halves and tf32
@@ -19,7 +19,7 @@ KernelTable signal_chain_kernels();
 
 // The training of such networks, on plain signals:
 //   "cuda.relu_pool.pool3", "cuda.pool_relu_grad.pool3"  pools of 3 and the relu before them
-//   "cuda.one_hot_conv1d_grad_w.tensor"                  halves; the one-hot factor in registers
+//   "cuda.one_hot_conv1d_grad_w.tensor"                  halves; the one-hot operand in registers
 //   "cuda.conv1d_grad_[x|w].tensor"                      gradients of a convolution in halves
 KernelTable signal_training_kernels();
 

@@ -7,14 +7,14 @@
 namespace ridgeline::cuda {
 namespace {
 
-constexpr int kMostWindows = 3;  // of one thread: its rows stay in registers
+constexpr int kMostWindows = 3;  // per thread: its rows stay in registers
 constexpr int kMostThreads = 768;
 
-// Sums over the block; all threads get the result. `scratch` holds a float a warp.
+// Sums over the block; all threads get the result. `scratch` holds one float per warp.
 __device__ inline float block_total(float value, float* scratch) {
   for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = (blockDim.x + 31) / 32;
-  __syncthreads();  // the scratch memory's last result has been read
+  __syncthreads();  // the previous result has been read from the scratch memory
   if (lane == 0) scratch[warp] = value;
   __syncthreads();
   float total = lane < warps ? scratch[lane] : 0.0f;
@@ -22,7 +22,7 @@ __device__ inline float block_total(float value, float* scratch) {
   return total;
 }
 
-// One block walks over samples. A thread has 16 bytes of channels and every slots-th window; its
+// Each block walks over samples. A thread has 16 bytes of channels and every slots-th window; its
 // rows stay in registers between the sums and their use.
 template <typename T, int kWindows>
 __global__ void __launch_bounds__(kMostThreads, 1)
@@ -117,7 +117,7 @@ __global__ void transpose_norm_weights_kernel(const T* gamma, const T* beta, T* 
   }
 }
 
-// Threads of a block: whole windows, as many as leave none with more than kMostWindows.
+// The threads of a block: whole windows, and enough that no thread has more than kMostWindows.
 int threads_for(int length, int channels, size_t width) {
   const int parts = channels * int(width) / 16, windows = length / 3;
   const int rounds = std::max(1, (windows * parts + kMostThreads - 1) / kMostThreads);

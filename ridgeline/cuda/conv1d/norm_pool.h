@@ -4,9 +4,9 @@
 
 namespace ridgeline::cuda {
 
-// The end of the last block: rows of channels normalised over all of a sample's `length` rows with
-// gamma and beta [channels, length], relu, the largest of each three rows; written plain,
-// y[n, channels * length / 3] with the positions of a channel side by side.
+// The end of the last block: normalises rows of channels over all of a sample's `length` rows with
+// gamma and beta [channels, length], applies relu, and takes the maximum of each three rows. The
+// output is plain, y[n, channels * length / 3], with the positions of a channel contiguous.
 template <typename T>
 struct NormPoolArgs {
   int n = 0, length = 0, pitch = 0, channels = 0;
@@ -18,7 +18,7 @@ struct NormPoolArgs {
 };
 
 std::string refuse_norm_pool(int length, int channels, size_t width);
-// For gamma and beta transposed to [length, channels].
+// The bytes for gamma and beta transposed to [length, channels].
 size_t norm_pool_workspace(int length, int channels, size_t width);
 template <typename T>
 cudaError_t launch_norm_pool(const NormPoolArgs<T>& args, void* workspace, int sms,

@@ -9,15 +9,15 @@
 namespace ridgeline::cuda {
 namespace {
 
-constexpr int kSliceBytes = 256;  // of channels a block works on: their weights fit shared memory
-constexpr int kParts = 16;        // threads a position of a slice, 16 bytes each
-constexpr int kSlots = 24;        // windows a block works on at once: 168 registers a thread
-constexpr int kPerThread = 2;     // windows a thread keeps gamma and beta of in registers
+constexpr int kSliceBytes = 256;  // of channels per block: their weights fit in shared memory
+constexpr int kParts = 16;        // threads per position of a slice, 16 bytes each
+constexpr int kSlots = 24;        // windows that a block works on at once: 168 registers per thread
+constexpr int kPerThread = 2;     // windows per thread whose gamma and beta stay in registers
 constexpr int kBlockWindows = kSlots * kPerThread;
 constexpr int kBlockThreads = kSlots * kParts;
-constexpr int kSamples = 4;  // whose codes are fetched together
+constexpr int kSamples = 4;  // samples whose codes are fetched together
 
-// table[slice, code, tap, channel of the slice], zero for the code past the last symbol.
+// table[slice, code, tap, channel of the slice]; zero for the code past the last symbol.
 template <typename T>
 __global__ void one_hot_table_kernel(OneHotBlockShape s, const T* w, T* table) {
   constexpr int kChannels = kSliceBytes / int{sizeof(T)};
@@ -31,7 +31,7 @@ __global__ void one_hot_table_kernel(OneHotBlockShape s, const T* w, T* table) {
   }
 }
 
-// By a 32-bit address: the nine rows a window needs take half the registers.
+// Loads by a 32-bit address, so that the nine rows a window needs take half the registers.
 __device__ inline uint4 load_shared(uint32_t address) {
   uint4 value;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -40,14 +40,14 @@ __device__ inline uint4 load_shared(uint32_t address) {
   return value;
 }
 
-// A block keeps the weights of one slice of channels in shared memory, and each thread gamma and
-// beta of its windows and channels in registers, and walks over the samples. blockIdx.x is a slice,
-// blockIdx.y a stretch of windows, blockIdx.z the first group of samples.
+// A block keeps the weights of one slice of channels in shared memory and walks over the samples;
+// each thread keeps gamma and beta of its windows and channels in registers. blockIdx.x is the
+// slice, blockIdx.y a range of windows, and blockIdx.z the first group of samples.
 template <typename T, int kTaps>
 __global__ void __launch_bounds__(kBlockThreads, 1)
     one_hot_norm_relu_pool_forward_kernel(OneHotBlockArgs<T> args, const T* table,
                                           const float2* stats) {
-  constexpr int kReach = 3 + kTaps - 1;  // codes a window sees
+  constexpr int kReach = 3 + kTaps - 1;  // codes that a window reads
   constexpr int kCodes = 3 * kBlockWindows + kTaps - 1;
   constexpr int kChannels = kSliceBytes / int{sizeof(T)};
   extern __shared__ __align__(16) char shared[];
@@ -162,7 +162,7 @@ struct Workspace {
   float2* stats;
   size_t bytes;
 
-  // Without a base, only to count the bytes.
+  // Without a base this only counts the bytes.
   Workspace(const OneHotBlockShape& s, size_t width, void* base) {
     WorkspaceSlices slices(base);
     const size_t codes = size_t(s.symbols) + 1, taps = size_t(s.taps);
@@ -230,7 +230,7 @@ std::string refuse_one_hot_block(const OneHotBlockShape& s, size_t width, size_t
   if (s.taps != 7 && s.taps != 3) return "takes kernels of 3 and 7";
   if (s.steps() % 3 != 0) return "takes lengths divisible by 3";
   if (size_t(s.out) * width % kSliceBytes != 0) return "takes channels by 256 bytes";
-  constexpr size_t kFixed = 4096;  // at most, that the kernels have besides
+  constexpr size_t kFixed = 4096;  // an upper bound of the static shared memory
   if (std::max(moments_shared(s), table_shared(s)) + kFixed > std::min(kMostShared, shared)) {
     return "the vocabulary does not fit shared memory";
   }

@@ -10,8 +10,9 @@
 
 namespace ridgeline::cuda {
 
-// The first block of a character network: convolution over one-hot columns, normalised over all of
-// a sample with its own gamma and beta for every number, relu, the largest of each three positions.
+// The first block of a character network: a convolution over one-hot columns, a normalisation over
+// all of a sample with a gamma and beta for every element, relu, and the maximum of each three
+// positions.
 struct OneHotBlockShape {
   int n = 0, length = 0, symbols = 0, out = 0, taps = 0;
 
@@ -20,7 +21,7 @@ struct OneHotBlockShape {
   RIDGELINE_MIXED_HD int filter() const { return symbols * taps; }
 };
 
-// Texts: codes [n, length] as they are, or bytes of a resident set picked by order.
+// The texts: codes [n, length], or bytes of a resident set selected by `order`.
 struct CodeSource {
   const int32_t* token = nullptr;
   const uint8_t* set = nullptr;

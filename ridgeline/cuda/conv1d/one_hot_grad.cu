@@ -8,12 +8,13 @@
 namespace ridgeline::cuda {
 namespace {
 
-constexpr int kChannels = 64;                                 // of a block
-constexpr int kMostTaps = 8;                                  // a warp a tap
-constexpr int kColumnTiles = 9, kColumns = 8 * kColumnTiles;  // symbols, and the ones of the bias
-constexpr int kSteps = 64;                                    // positions of a stage
+constexpr int kChannels = 64;  // per block
+constexpr int kMostTaps = 8;   // one warp per tap
+// The columns are the symbols, and the column of ones for the bias.
+constexpr int kColumnTiles = 9, kColumns = 8 * kColumnTiles;
+constexpr int kSteps = 64;  // positions per stage
 constexpr int kStages = 4;
-// Channels lie 144 bytes apart: eight rows of a fragment fall on different banks.
+// Channels are 144 bytes apart, which puts the eight rows of a fragment in different banks.
 constexpr int kPitch = kSteps + 8;
 constexpr int kCodes = kSteps + kMostTaps;
 
@@ -41,7 +42,7 @@ __device__ void load_stage(const OneHotGeometry& g, const int32_t* token, const 
   const int tiles = (g.steps() + kSteps - 1) / kSteps;
   const int64_t sample = tile / tiles;
   const int t0 = tile % tiles * kSteps, first = int(blockIdx.x) * kChannels;
-  constexpr int kRun = 8;  // halves of a copy
+  constexpr int kRun = 8;  // halves per copy
   for (int j = threadIdx.x; j < kChannels * (kSteps / kRun); j += blockDim.x) {
     const int channel = j / (kSteps / kRun), t = j % (kSteps / kRun) * kRun;
     const bool inside = t0 + t < g.steps();
@@ -55,7 +56,8 @@ __device__ void load_stage(const OneHotGeometry& g, const int32_t* token, const 
   }
 }
 
-// blockIdx.x: 64 channels; blockIdx.y: a share of the stages. shares[share][channel][filter + 1].
+// blockIdx.x selects 64 channels, blockIdx.y a share of the stages. Writes
+// shares[share][channel][filter + 1].
 template <typename T>
 __global__ void __launch_bounds__(32 * kMostTaps)
     one_hot_conv1d_grad_w_tensor_kernel(OneHotGeometry g, const int32_t* token, const T* dy,
@@ -68,7 +70,7 @@ __global__ void __launch_bounds__(32 * kMostTaps)
   const int64_t all = int64_t(g.n) * ((g.steps() + kSteps - 1) / kSteps);
   const int begin = int(all * blockIdx.y / gridDim.y),
             end = int(all * (blockIdx.y + 1) / gridDim.y);
-  const bool counts = tap == 0 && column == 7;  // holds the column of ones
+  const bool counts = tap == 0 && column == 7;  // this lane holds the column of ones
   float acc[kChannels / 16][kColumnTiles][4] = {};
   for (int s = 0; s < kStages - 1; ++s) {
     if (begin + s < end) load_stage(g, token, dy, begin + s, stages[s]);
@@ -76,7 +78,7 @@ __global__ void __launch_bounds__(32 * kMostTaps)
   }
   for (int tile = begin; tile < end; ++tile) {
     copy_async_wait<kStages - 2>();
-    __syncthreads();  // the stage is there, and the one before it has been read by all
+    __syncthreads();  // the stage has arrived, and all threads have read the previous one
     const int ahead = tile + kStages - 1;
     if (ahead < end) load_stage(g, token, dy, ahead, stages[(ahead - begin) % kStages]);
     copy_async_commit();
@@ -88,7 +90,7 @@ __global__ void __launch_bounds__(32 * kMostTaps)
       for (int m = 0; m < kChannels / 16; ++m) {
         load_fragment(a[m], stage.dy + (m * 16 + lane % 16) * kPitch + k + lane / 16 * 8);
       }
-      int code[4];  // how far the codes of this thread's rows are from its first column
+      int code[4];  // the distance of the codes of this thread's rows from its first column
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         code[j] = stage.token[k + pair + tap + j % 2 + j / 2 * 8] - column;
@@ -121,7 +123,7 @@ __global__ void __launch_bounds__(32 * kMostTaps)
 #endif
 }
 
-// A block an SM: its sums take most of the registers.
+// One block per SM, because its sums take most of the registers.
 int shares_of(const OneHotGeometry& g, int sms) {
   const int64_t stages = int64_t(g.n) * ((g.steps() + kSteps - 1) / kSteps);
   return int(std::clamp<int64_t>(sms / (g.out / kChannels), 1, stages));

@@ -6,10 +6,10 @@
 
 namespace ridgeline::cuda {
 
-// The weight gradient of one_hot_conv1d in halves as a product on the tensor cores:
+// The weight gradient of one_hot_conv1d in half precision, as a product on tensor cores:
 //   dw[o, (s, u)] = sum over positions t of dy[o, t] * (token[t + u] == s)
-// whose second factor is made of the codes in registers. It has a column of ones too, for db. A
-// factor of zero times an infinite dy is no number: overflows reach every symbol of their channel.
+// The second operand is built from the codes in registers and has an additional column of ones, for
+// db. Zero times an infinite dy is NaN, so an overflow reaches every symbol of its channel.
 std::string refuse_one_hot_grad(const OneHotGeometry& g);
 size_t one_hot_grad_tensor_workspace(const OneHotGeometry& g, int sms);
 

@@ -3,29 +3,30 @@
 #include "ridgeline/cuda/conv1d/one_hot.h"
 #include "ridgeline/cuda/plain/accumulate.cuh"
 
-// Mean and deviation of a one-hot convolution's outputs, without the outputs.
+// The mean and variance of a one-hot convolution's outputs, computed without the outputs.
 //
-// With c[s, u] the mean of w[o, s, u] over the channels, w' = w - c, and b' = b - mean(b), an
+// Let c[s, u] be the mean of w[o, s, u] over the channels, w' = w - c, and b' = b - mean(b). An
 // output is x[o, t] = C[t] + e[o, t], where C[t] = mean(b) + sum_u c[text[t + u], u] is its mean
-// over the channels and e[o, t] = b'[o] + sum_u w'[o, text[t + u], u] has none. So over all (o, t)
+// over the channels, and e[o, t] = b'[o] + sum_u w'[o, text[t + u], u] has mean zero. Hence over
+// all (o, t)
 //   mean = mean_t C[t],   var = mean_t (C[t] - mean)^2 + mean_(o,t) e[o, t]^2,
-// two sums of squares about their means: nothing cancels. The second is a sum of products of pairs
-// of taps, G[(s, u), (r, v)] = sum_o w'[o, s, u] w'[o, r, v], which depend on the two symbols,
-// their distance and u alone; added up over u they leave one number for two symbols at a distance
-// d, H[d, s, r], wherever the pair lies in the text, but for the few places at its ends that not
-// every tap reaches.
+// which are two sums of squares around their means, so nothing cancels. The second is a sum of
+// products of pairs of taps, G[(s, u), (r, v)] = sum_o w'[o, s, u] w'[o, r, v], which depend only
+// on the two symbols, their distance and u. Summed over u they leave one value for two symbols at
+// distance d, H[d, s, r], wherever the pair is in the text, except for the few positions at its
+// ends that not every tap reaches.
 namespace ridgeline::cuda {
 
 struct OneHotMoments {
   float* column;    // c[symbols + 1, taps], the last row zero
   float* diagonal;  // D[symbols + 1, taps] = G[(s, u), (s, u)] + 2 sum_o b'[o] w'[o, s, u]
-  float* single;    // [symbols + 1], D added up over u
-  float* gram;      // G[filter, filter], of pairs with u < v
+  float* single;    // [symbols + 1], D summed over u
+  float* gram;      // G[filter, filter], for pairs with u < v
   float* pair;      // H[taps - 1, symbols + 1, symbols + 1] for d = 1, 2, ...: twice the sum of G
   double* bias;     // mean(b), sum of b'^2
 };
 
-// One warp a filter element: its mean over the channels. Block 0 does the bias as well.
+// One warp per filter element computes its mean over the channels. Block 0 also handles the bias.
 template <typename T>
 __global__ void one_hot_columns_kernel(OneHotBlockShape s, const T* w, MixedIn<T> b,
                                        OneHotMoments m) {
@@ -54,7 +55,7 @@ __global__ void one_hot_columns_kernel(OneHotBlockShape s, const T* w, MixedIn<T
   }
 }
 
-// One block a symbol s and 128 filter elements f: G[(s, u), f] for all u.
+// One block per symbol s and 128 filter elements f computes G[(s, u), f] for all u.
 template <typename T, int kTaps>
 __global__ void one_hot_gram_kernel(OneHotBlockShape s, const T* w, MixedIn<T> b, OneHotMoments m) {
   constexpr int kChunk = 64;  // channels at a time
@@ -88,7 +89,7 @@ __global__ void one_hot_gram_kernel(OneHotBlockShape s, const T* w, MixedIn<T> b
   }
 }
 
-// One thread a number of `pair` and `single`.
+// One thread per element of `pair` and `single`.
 __global__ void one_hot_pairs_kernel(OneHotBlockShape s, OneHotMoments m) {
   const int codes = s.symbols + 1, count = (s.taps - 1) * codes * codes;
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -125,7 +126,7 @@ __device__ inline int64_t set_index_of(const OneHotBlockShape& s, const CodeSour
 
 constexpr int kMomentWarps = 16;
 
-// One warp a sample; the pairs' table in shared memory. stats[i] = {mean, rstd}.
+// One warp per sample, with the table of pairs in shared memory. stats[i] = {mean, rstd}.
 template <int kTaps>
 __global__ void __launch_bounds__(kMomentWarps * 32)
     one_hot_moments_kernel(OneHotBlockShape s, CodeSource from, OneHotMoments m, float epsilon,

@@ -8,7 +8,7 @@
 
 namespace ridgeline::cuda {
 
-// 16 bytes of channels, as one thread moves them.
+// 16 bytes of channels, the unit that one thread moves.
 template <typename T>
 constexpr int kPacked = 16 / int{sizeof(T)};
 

@@ -8,14 +8,15 @@ namespace ridgeline::cuda {
 namespace {
 
 template <typename T>
-constexpr int kEach = 16 / int{sizeof(T)};  // windows of a thread
+constexpr int kEach = 16 / int{sizeof(T)};  // windows per thread
 
 template <typename T, int kCount>
 struct alignas(16) Run {
   T values[kCount];
 };
 
-// The place of the largest of three, the first of equals; a NaN is larger than all.
+// The index of the largest of three values, the first of equals. NaN counts as larger than
+// everything else.
 template <typename T>
 __device__ int largest_of(const T* a) {
   int best = 0;
@@ -31,7 +32,7 @@ __device__ int largest_of(const T* a) {
   return best;
 }
 
-// Threads beyond the last whole run take single windows.
+// Threads past the last whole run take single windows.
 template <typename T, typename F, typename G>
 __device__ void for_windows(int64_t windows, F whole, G single) {
   const int64_t runs = windows / kEach<T>;
@@ -45,9 +46,9 @@ __device__ void relu_three(const T* z, T* a, T& y) {
 #pragma unroll
   for (int k = 0; k < 3; ++k) {
     const float value = float(z[k]);
-    a[k] = value < 0.0f ? T(0.0f) : z[k];  // a NaN stays one
+    a[k] = value < 0.0f ? T(0.0f) : z[k];  // NaN stays NaN
   }
-  const int best = largest_of(a);  // no index into registers
+  const int best = largest_of(a);  // avoids indexing registers
   y = best == 0 ? a[0] : best == 1 ? a[1] : a[2];
 }
 

@@ -10,7 +10,7 @@ namespace ridgeline::cuda {
 inline bool is_row(const Image& image) { return image.h == 1; }
 inline bool leaves_row(const Slide& down) { return down.kernel == 1 && down.pad == 0; }
 
-// A pool of three positions without overlap.
+// Whether this is a non-overlapping pool of three positions.
 inline bool is_pool3(const PoolShape& pool) {
   return is_row(pool.in) && leaves_row(pool.window.h) && pool.window.w == Slide{3, 3, 0, 1};
 }

@@ -4,9 +4,9 @@
 #include "ridgeline/cuda/conv1d/simt.h"
 #include "ridgeline/cuda/device/async_copy.cuh"
 
-// fp32 multiply-adds. A thread keeps 8 rows x 8 channels of results; of one input channel it reads
-// the rows that all its taps reach once, 8 + taps - 1 of them, and for each tap only the weights:
-// four shared-memory reads for every hundred multiply-adds.
+// fp32 multiply-adds. A thread keeps 8 rows x 8 channels of results. For each input channel it
+// reads the 8 + taps - 1 rows that its taps reach once, and then only the weights of each tap: four
+// shared-memory reads per hundred multiply-adds.
 namespace ridgeline::cuda {
 namespace {
 
@@ -15,10 +15,11 @@ constexpr int kM = 128, kN = 128, kBlockThreads = 256;
 template <int kTaps_, int kPool_>
 struct SimtTile {
   static constexpr int kTaps = kTaps_, kPool = kPool_;
-  static constexpr int kRows = kM / kPool * kPool;    // of the tile's rows that are kept
-  static constexpr int kDepth = kTaps <= 3 ? 16 : 8;  // input channels a stage
+  static constexpr int kRows = kM / kPool * kPool;    // rows of the tile that are kept
+  static constexpr int kDepth = kTaps <= 3 ? 16 : 8;  // input channels per stage
   static constexpr int kInputRows = kM + kTaps - 1;
-  static constexpr int kReach = (8 + kTaps - 1 + 3) / 4 * 4;  // rows a thread reads, by fours
+  // Rows that a thread reads, rounded up to fours.
+  static constexpr int kReach = (8 + kTaps - 1 + 3) / 4 * 4;
   static constexpr int kRowPitch = (kM - 8 + kReach + 7) / 8 * 8 + 4;
   static constexpr int kStages = 3;
   static constexpr int kRowFloats = kDepth * kRowPitch;
@@ -53,13 +54,13 @@ __device__ inline void load_stage(float* stage, const SimtWork& work, int first_
   constexpr int kDepth = Tile::kDepth;
   for (int j = threadIdx.x; j < Tile::kInputRows * kDepth; j += kBlockThreads) {
     const int c = j % kDepth, r = j / kDepth;
-    const int row = min(first_row + r, work.rows - 1);  // past the end: results nobody keeps
+    const int row = min(first_row + r, work.rows - 1);  // results past the end are discarded
     copy_async_4(stage + c * Tile::kRowPitch + r,
                  work.x + int64_t(row) * work.channels + channel + c);
   }
   float* weights = stage + Tile::kRowFloats;
   for (int j = threadIdx.x; j < kDepth * Tile::kTaps * (kN / 4); j += kBlockThreads) {
-    const int o = j % (kN / 4) * 4, tap = j / (kN / 4);  // of channel * taps + tap
+    const int o = j % (kN / 4) * 4, tap = j / (kN / 4);  // tap: index over channel * taps + tap
     copy_async_16(weights + tap * kN + o,
                   work.transposed + (int64_t(channel) * Tile::kTaps + tap) * work.out + column + o);
   }
@@ -72,7 +73,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   constexpr int kTaps = Tile::kTaps, kReach = Tile::kReach, kStages = Tile::kStages;
   extern __shared__ __align__(16) float shared[];
   const int column = int(blockIdx.x) * kN, first_row = int(blockIdx.y) * Tile::kRows;
-  // A warp covers 4 x 8 threads: its reads of rows and of weights are one line of 128 bytes each.
+  // A warp covers 4 x 8 threads: its reads of rows and of weights are one 128-byte line each.
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int m = (warp / 2 * 4 + lane / 8) * 8, n = (warp % 2 * 8 + lane % 8) * 4;
   const int chunks = work.channels / Tile::kDepth;
@@ -116,7 +117,8 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
       }
     }
   }
-  // Through shared memory, half of the channels at a time, so that windows can be pooled.
+  // Results go through shared memory, half of the channels at a time, so that windows can be
+  // pooled.
   constexpr int kOutRows = Tile::kRows / Tile::kPool, kPitch = Tile::kStorePitch;
   const float least = work.relu ? 0.0f : -INFINITY;
 #pragma unroll

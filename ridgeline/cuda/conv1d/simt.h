@@ -4,7 +4,7 @@
 
 namespace ridgeline::cuda {
 
-// The same convolution in fp32 multiply-adds.
+// The convolution of conv1d.h in fp32 multiply-adds.
 std::string refuse_conv1d_fp32(int pitch, int channels, int out, int taps, int pool);
 cudaError_t launch_conv1d_fp32(const Conv1dArgs<float>& args, void* workspace, cudaStream_t stream);
 

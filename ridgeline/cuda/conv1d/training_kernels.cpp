@@ -1,4 +1,4 @@
-// Training of networks over signals: gradients from plain signals, and what stands between them.
+// Training of networks over signals: gradients from plain signals, and the ops between them.
 #include "ridgeline/cuda/conv1d/grads.h"
 #include "ridgeline/cuda/conv1d/kernels.h"
 #include "ridgeline/cuda/conv1d/one_hot_grad.h"
@@ -55,7 +55,7 @@ Cover covers_grad_w(const Rest& rest) {
       1, conv1d_grad_w_workspace(grad_shape(op->shape, op->n())));
 }
 
-// The bias gradient is summed by the plain kernel.
+// The plain kernel sums the bias gradient.
 std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding) {
   const auto& op = span.get<Conv2dGradW>(0);
   return dispatch_device_half(op.dy.dtype, [&](auto type) {
@@ -109,7 +109,7 @@ std::unique_ptr<Step> prepare_one_hot_grad(const Span& span, const Binding& bind
   });
 }
 
-// Pools whose windows lie one after the other in memory.
+// Requires pools whose windows are consecutive in memory.
 std::string refuse_pool3(const PoolShape& shape, const Values& values) {
   if (values[0].dtype == DType::fp64) return "takes halves and fp32";
   if (values[0].shape.numel() == 0) return "an operand is empty";

@@ -8,9 +8,9 @@ namespace {
 
 constexpr int kEdge = 32;
 
-// One block transposes 32 x 32 of a sample, blockIdx.x, through shared memory: to[c, r] = from[r,
-// c] of `rows` x `columns`; samples are from_stride and to_stride apart. Rows of `to` from
-// `columns` to `to_rows` become zero.
+// One block transposes 32 x 32 of sample blockIdx.x through shared memory: to[c, r] = from[r, c]
+// for `rows` x `columns`. Samples are from_stride and to_stride apart. Rows of `to` from `columns`
+// to `to_rows` become zero.
 template <typename T>
 __global__ void transpose_signal_kernel(const T* from, T* to, int rows, int columns, int to_rows,
                                         int64_t from_stride, int64_t to_stride) {

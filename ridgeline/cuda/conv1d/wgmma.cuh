@@ -4,11 +4,12 @@
 #include "ridgeline/cuda/conv1d/conv1d.h"
 #include "ridgeline/cuda/gemm/operand_tile.cuh"
 
-// Implicit GEMM on Hopper: the rows of a tile and those its taps reach lie once in shared memory,
-// and each tap reads them from another row on. One block an SM walks over tiles. Three warpgroups
-// multiply with wgmma, 64 rows x 256 channels each (a fourth for loads alone would leave too few
-// registers for that); one of their threads feeds two rings by TMA, one of row tiles (a stage is
-// 128 bytes of channels) and one of weights (a stage is one tap of those channels), two taps ahead.
+// Implicit GEMM on Hopper. The rows of a tile and those its taps reach are in shared memory once,
+// and each tap reads them from a different row on. One persistent block per SM walks over tiles.
+// Three warpgroups multiply with wgmma, 64 rows x 256 channels each (a fourth warpgroup for loads
+// would leave too few registers). One of their threads fills two ring buffers by TMA, two taps
+// ahead: one of row tiles (a stage is 128 bytes of channels) and one of weights (a stage is one tap
+// of those channels).
 namespace ridgeline::cuda {
 
 template <typename T, int kTaps_, int kPool_>
@@ -16,17 +17,18 @@ struct Conv1dTile {
   static constexpr int kTaps = kTaps_, kPool = kPool_;
   static constexpr int kConsumers = 3, kN = 256;
   static constexpr int kThreads = kConsumers * 128;
-  // A warpgroup multiplies 64 rows. When pooled it keeps 63, so that its windows are its own.
+  // A warpgroup multiplies 64 rows. With a pool it keeps 63, so that no window spans two
+  // warpgroups.
   static constexpr int kRows = 64 / kPool * kPool;
   static constexpr int kM = kConsumers * kRows;
   static constexpr int kInputRows = (kConsumers - 1) * kRows + 64 + kTaps - 1;
   static constexpr int kABytes = kInputRows * kStageRowBytes;
   static constexpr int kAStageBytes = (kABytes + 1023) / 1024 * 1024;
   static constexpr int kBStageBytes = kN * kStageRowBytes;
-  // Two taps are loaded ahead, one is multiplied, and one may still be read by a slower warpgroup.
+  // Two taps are loaded ahead, one is multiplied, and a slower warpgroup may still read one.
   static constexpr int kAStages = 2, kBStages = 4, kAhead = 2;
-  // Results pass through shared memory 128 bytes of channels at a time, to be pooled and stored
-  // whole; 16 bytes more a row keep eight rows on different banks.
+  // Results go through shared memory, 128 bytes of channels at a time, to be pooled and stored as
+  // whole lines; 16 extra bytes per row put eight rows in different banks.
   static constexpr int kStorePitch = 144, kStoreBytes = 64 * kStorePitch;
   static constexpr int kStoreCols = 128 / int{sizeof(T)};
   static constexpr int kStoresBytes = kConsumers * kStoreBytes;
@@ -35,7 +37,7 @@ struct Conv1dTile {
   static_assert(kSmemBytes <= 227 * 1024 && kInputRows <= 256);
 };
 
-// The larger of 16 bytes of values, element by element; a NaN if there is one.
+// The element-wise maximum of 16 bytes of values; NaN if either is NaN.
 template <typename T>
 __device__ inline uint4 nan_max_packed(uint4 a, uint4 b) {
   uint4 result;
@@ -66,17 +68,17 @@ __device__ inline void store_pair(char* to, float a, float b) {
 }
 
 struct Conv1dWork {
-  int rows;  // of x, all samples
+  int rows;  // rows of x, over all samples
   int out, tiles, column_tiles;
-  int chunks;  // of channels, 128 bytes each
+  int chunks;  // chunks of channels, 128 bytes each
   bool relu;
 };
 
-// What is to be loaded next: one thread's view of both rings.
+// What to load next: one thread's view of both rings.
 template <typename T, typename Tile>
 struct Conv1dLoads {
   const CUtensorMap *map_x, *map_w;
-  char *rows, *weights;  // the rings
+  char *rows, *weights;  // the ring buffers
   Mbarrier *rows_full, *rows_empty, *weights_full, *weights_empty;
   StageCursor<Tile::kAStages> rows_at;
   StageCursor<Tile::kBStages> weights_at;
@@ -157,7 +159,7 @@ __global__ __launch_bounds__(Tile::kThreads, 1) void conv1d_forward_wgmma_kernel
   int bias_column = -1;
   for (int t = blockIdx.x; t < work.tiles; t += gridDim.x) {
     const int column = t % work.column_tiles * Tile::kN;
-    if (column != bias_column) {  // in all warpgroups alike
+    if (column != bias_column) {  // uniform over all warpgroups
       __syncthreads();
       for (int j = threadIdx.x; j < Tile::kN; j += Tile::kThreads) {
         biases[j] = bias ? float(bias[column + j]) : 0.0f;
@@ -177,7 +179,7 @@ __global__ __launch_bounds__(Tile::kThreads, 1) void conv1d_forward_wgmma_kernel
         mbarrier_wait(&loads.weights_full[weights_at.stage], weights_at.parity);
         const uint32_t b = smem_address(loads.weights + weights_at.stage * Tile::kBStageBytes);
         wgmma_fence();
-        // The swizzle follows the address, so that a tile may begin at any row.
+        // The swizzle is a function of the address, so a tile may begin at any row.
 #pragma unroll
         for (int step = 0; step < kStepsPerStage; ++step) {
           const uint32_t at = step * (kStageRowBytes / kStepsPerStage);
@@ -187,7 +189,7 @@ __global__ __launch_bounds__(Tile::kThreads, 1) void conv1d_forward_wgmma_kernel
         }
         wgmma_commit();
         accumulate = true;
-        // One tap's products stay in flight; those of the tap before are done.
+        // One tap's products stay in flight; those of the previous tap are complete.
         wgmma_wait<1>();
         if (last_weights != nullptr) release(last_weights);
         if (last_rows != nullptr) release(last_rows);
@@ -239,11 +241,11 @@ __global__ __launch_bounds__(Tile::kThreads, 1) void conv1d_forward_wgmma_kernel
     }
   }
 #else
-  __trap();  // built without 90a
+  __trap();  // not compiled for sm_90a
 #endif
 }
 
-// transposed[u, o, c] = w[o, c, u], rounded to what the tensor cores read.
+// transposed[u, o, c] = w[o, c, u], rounded to the type that the tensor cores read.
 template <typename T>
 __global__ void conv1d_transpose_weights_kernel(const T* w, T* transposed, int channels, int out,
                                                 int taps) {

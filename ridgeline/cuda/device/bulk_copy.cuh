@@ -4,8 +4,8 @@
 
 namespace ridgeline::cuda {
 
-// `bytes` (a multiple of 16) from global to this block's shared memory by TMA; they
-// count at `barrier`. sm_90 and up.
+// Copies `bytes` (a multiple of 16) from global to this block's shared memory by TMA, and counts
+// them at `barrier`. sm_90 and up.
 __device__ inline void bulk_load(void* destination, const void* source, uint32_t bytes,
                                  Mbarrier* barrier) {
   asm volatile(
@@ -15,8 +15,8 @@ __device__ inline void bulk_load(void* destination, const void* source, uint32_t
       : "memory");
 }
 
-// The same from shared to global memory, in this thread's group of stores; until all of them are
-// done the block's memory must stay.
+// Copies from shared to global memory, as part of this thread's group of stores. The block's shared
+// memory must stay valid until all of them are complete.
 __device__ inline void bulk_store(void* destination, const void* source, uint32_t bytes) {
   asm volatile(
       "cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\n"

@@ -1,7 +1,7 @@
 #pragma once
 
 // Thread-block clusters (sm_90): barriers of the whole cluster, and stores into another block's
-// shared memory that count themselves on a barrier object there.
+// shared memory that are counted on an mbarrier there.
 
 #include <cstdint>
 
@@ -13,14 +13,16 @@ __device__ inline uint32_t shared_address(const void* pointer) {
   return uint32_t(__cvta_generic_to_shared(pointer));
 }
 
-// All threads of all blocks of the cluster; orders shared and global memory among them.
+// Synchronises all threads of all blocks of the cluster and orders shared and global memory among
+// them.
 __device__ inline void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
                    : "memory");
 }
 
-// Writes 16 bytes at `address` and counts them on `barrier`, both of the same block of the cluster
-// (addresses by cluster_address). Whoever waits for the barrier's phase sees the bytes.
+// Writes 16 bytes at `address` and counts them on `barrier`; both are in the same block of the
+// cluster (addresses from cluster_address). A thread that waits for the barrier's phase sees the
+// bytes.
 __device__ inline void store_async_16(uint32_t address, uint4 v, uint32_t barrier) {
   asm volatile(
       "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1,%2,%3,%4}, "
@@ -29,8 +31,8 @@ __device__ inline void store_async_16(uint32_t address, uint4 v, uint32_t barrie
       : "memory");
 }
 
-// A phase ends when one thread has called expect() and that many bytes have come in, in either
-// order. Initialised by one thread, then made visible by cluster_sync.
+// A phase ends when one thread has called expect() and that many bytes have arrived, in either
+// order. One thread initialises the barrier, and cluster_sync makes it visible.
 struct ByteBarrier {
   uint64_t state;
 
@@ -44,7 +46,7 @@ struct ByteBarrier {
   // Waits for the end of the phase of this parity (the first phase has parity 0).
   __device__ void wait(uint32_t parity) { wait_at(shared_address(this), parity); }
 
-  // The same by shared-memory address.
+  // The same operations by shared-memory address.
   static __device__ void expect_at(uint32_t barrier, uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                  : "memory");

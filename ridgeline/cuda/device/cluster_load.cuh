@@ -2,7 +2,7 @@
 
 #include "ridgeline/cuda/device/cluster.cuh"
 
-// Loads from the shared memory of the cluster's blocks (addresses by cluster_address). sm_90.
+// Loads from the shared memory of the cluster's blocks (addresses from cluster_address). sm_90.
 namespace ridgeline::cuda {
 
 __device__ inline uint4 load_cluster_16(uint32_t address) {

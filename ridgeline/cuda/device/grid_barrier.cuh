@@ -12,13 +12,13 @@ class GridBarrier {
  public:
   __device__ GridBarrier(uint32_t* counter, uint32_t blocks) : counter_(counter), blocks_(blocks) {}
 
-  // By one thread, after a block barrier behind the writes to be seen.
+  // Called by one thread, after a block barrier that follows the writes to be seen.
   __device__ void arrive() {
     asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter_) : "memory");
     target_ += blocks_;
   }
 
-  // By the same thread; a block barrier must follow before other threads read.
+  // Called by the same thread; a block barrier must follow before other threads read.
   __device__ void wait() const {
     uint32_t seen;
     do {

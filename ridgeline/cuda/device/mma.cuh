@@ -1,7 +1,7 @@
 #pragma once
 
-// Tensor-core products of 16-bit operands by one warp (mma.sync, sm_80 and newer), and the register
-// layouts that go with them. In what follows lane = 4 * g + t.
+// Tensor-core products of 16-bit operands by one warp (mma.sync, sm_80 and newer), and their
+// register layouts. Below, lane = 4 * g + t.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -23,7 +23,7 @@ struct Pair<__half> {
   static __device__ float2 unpack(uint32_t pair) {
     return __half22float2(*reinterpret_cast<const __half2*>(&pair));
   }
-  // All ones in the halves where the value is above 0.
+  // All ones in the halves whose value is above 0.
   static __device__ uint32_t positive(uint32_t pair) {
     return __hgt2_mask(*reinterpret_cast<const __half2*>(&pair), __half2{0, 0});
   }
@@ -63,8 +63,9 @@ __device__ inline void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[4], uint3
   }
 }
 
-// Transposes an 8 x 8 matrix spread over the warp: lane 4g + t gives row g, columns 2t..2t+1 and
-// gets column g, rows 2t..2t+1. Register i of an `a` operand becomes half of a `b` operand.
+// Transposes an 8 x 8 matrix that is spread over the warp: lane 4g + t passes row g, columns
+// 2t..2t+1, and receives column g, rows 2t..2t+1. Register i of an `a` operand becomes half of a
+// `b` operand.
 __device__ inline uint32_t transpose_8x8(uint32_t pair) {
   uint32_t out;
   asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(pair));

@@ -1,8 +1,9 @@
 #pragma once
 
-// Four 8 x 8 matrices of 16-bit values between shared memory and the registers of a warp: lanes
-// 8i..8i+7 give the addresses of matrix i's rows (16 bytes each), register i holds matrix i as
-// mma operands have it (lane 4g + t: row g, columns 2t..2t+1; transposed: column g, rows 2t..2t+1).
+// Moves four 8 x 8 matrices of 16-bit values between shared memory and the registers of a warp
+// (ldmatrix, stmatrix). Lanes 8i..8i+7 give the addresses of matrix i's rows (16 bytes each), and
+// register i holds matrix i in the layout of mma operands (lane 4g + t: row g, columns 2t..2t+1;
+// transposed: column g, rows 2t..2t+1).
 
 #include <cstdint>
 

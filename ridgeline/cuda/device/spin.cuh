@@ -4,8 +4,8 @@
 
 namespace ridgeline::cuda {
 
-// Asks until the answer is yes. With RIDGELINE_BOUNDED_WAIT a wait that takes seconds traps, so
-// that what never comes shows as an error and not as a hang.
+// Polls until ended() is true. With RIDGELINE_BOUNDED_WAIT, a wait of several seconds traps, so
+// that a missing signal is reported as an error and not as a hang.
 template <typename Ended>
 __device__ inline void spin_until(const Ended& ended) {
 #ifdef RIDGELINE_BOUNDED_WAIT

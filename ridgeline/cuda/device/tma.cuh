@@ -11,8 +11,8 @@
 #include "ridgeline/core/error.h"
 #include "ridgeline/cuda/device/mbarrier.cuh"
 
-// TMA (the Tensor Memory Accelerator): tensor maps made on the host, and 2-D tile copies in
-// kernels.
+// TMA (the Tensor Memory Accelerator): tensor maps made on the host, and 2-D tile copies in device
+// code.
 namespace ridgeline::cuda {
 
 template <typename T>
@@ -23,7 +23,7 @@ constexpr CUtensorMapDataType tensor_map_type() {
   if constexpr (std::is_same_v<T, float>) return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
 }
 
-// What TMA asks of a matrix in memory; anything else takes a kernel with plain loads.
+// Whether TMA accepts this matrix in memory; other matrices need a kernel with plain loads.
 template <typename T>
 bool tma_accepts(const void* data, int64_t pitch) {
   return reinterpret_cast<uintptr_t>(data) % 16 == 0 && pitch * int64_t{sizeof(T)} % 16 == 0 &&
@@ -60,7 +60,7 @@ CUtensorMap make_tensor_map(const T* data, int64_t rows, int64_t columns, int64_
   return map;
 }
 
-// Through the runtime, so that programs need not link the driver's library.
+// Looked up through the runtime, so that programs need not link the driver library.
 inline PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encoder() {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult found;
@@ -77,7 +77,8 @@ __device__ inline void tma_prefetch_map(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-// The box whose first element is (row, column) goes to `destination`; its bytes count at `barrier`.
+// Copies the box whose first element is (row, column) to `destination`, and counts its bytes at
+// `barrier`.
 __device__ inline void tma_load(void* destination, const CUtensorMap* map, Mbarrier* barrier,
                                 int column, int row) {
   asm volatile(
@@ -87,8 +88,9 @@ __device__ inline void tma_load(void* destination, const CUtensorMap* map, Mbarr
       : "memory");
 }
 
-// `bytes` (a multiple of 16) from this block's shared memory to `destination`, an address in the
-// cluster's window; they count at `barrier`, which is in the same block as the destination.
+// Copies `bytes` (a multiple of 16) from this block's shared memory to `destination`, an address in
+// the cluster's shared-memory window, and counts them at `barrier`, which is in the same block as
+// the destination.
 __device__ inline void bulk_copy_to_cluster(uint32_t destination, const void* source,
                                             uint32_t bytes, uint32_t barrier) {
   asm volatile(
@@ -107,12 +109,12 @@ __device__ inline void tma_store(const CUtensorMap* map, const void* source, int
 __device__ inline void tma_store_commit() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
-// Until at most kPending of this thread's committed stores still read shared memory.
+// Waits until at most kPending of this thread's committed stores still read shared memory.
 template <int kPending>
 __device__ inline void tma_store_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }
-// Until at most kPending of them are still on their way to memory.
+// Waits until at most kPending of them are incomplete.
 template <int kPending>
 __device__ inline void tma_store_wait() {
   asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");

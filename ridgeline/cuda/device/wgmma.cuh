@@ -5,11 +5,11 @@
 
 #include <cstdint>
 
-// Warpgroup matrix multiply (wgmma, sm_90a): D[64, N] += A[64, k] B[k, N], A and B in shared
-// memory, D in the registers of 128 threads, k = 32 bytes.
+// Warpgroup matrix multiply (wgmma, sm_90a): D[64, N] += A[64, k] B[k, N], with A and B in shared
+// memory, D in the registers of 128 threads, and k = 32 bytes.
 namespace ridgeline::cuda {
 
-// How an operand lies in memory: contiguous along k, or along its other axis (m of A, n of B).
+// The contiguous axis of an operand: k, or its other axis (m of A, n of B).
 enum class Major { k, mn };
 
 // A shared-memory matrix descriptor; leading and stride are the two byte strides of the swizzled
@@ -21,7 +21,7 @@ __device__ inline uint64_t wgmma_descriptor(uint32_t address, uint32_t leading, 
          uint64_t(stride >> 4) << 32 | layout << 62;
 }
 
-// Before the first wgmma, and whenever other instructions have written its registers.
+// Needed before the first wgmma, and whenever other instructions have written its registers.
 __device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ inline void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
@@ -31,7 +31,7 @@ __device__ inline void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-// Keeps the compiler from moving uses of the accumulators across the wait before this.
+// Keeps the compiler from moving uses of the accumulators across the preceding wait.
 template <int kCount>
 __device__ inline void wgmma_keep(float (&d)[kCount]) {
 #pragma unroll

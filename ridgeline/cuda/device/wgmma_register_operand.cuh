@@ -6,12 +6,13 @@
 #include <cstdint>
 #include <type_traits>
 
-// Warpgroup matrix multiply whose A lies in registers (sm_90a): D[64, N] += A[64, 16] B[16, N] of
-// N = 16, 32, 64 or 128, with B along k or n. wgmma_registers.cuh has the narrow ones along k.
+// Warpgroup matrix multiply with A in registers (sm_90a): D[64, N] += A[64, 16] B[16, N] for N =
+// 16, 32, 64 or 128, with B contiguous along k or n. wgmma_registers.cuh has the narrow ones along
+// k.
 namespace ridgeline::cuda {
 
-// A thread's part of A is that of mma.m16n8k16, its warp's 16 rows. `accumulate` false overwrites
-// d. The registers must not change until the group of the instruction has been waited for.
+// A thread's part of A is that of mma.m16n8k16 for its warp's 16 rows. `accumulate` false
+// overwrites d. The registers must not change until the instruction's group has been waited for.
 // kTransposed: B is contiguous along n.
 // clang-format off
 #define RIDGELINE_REGISTERS_8 \
@@ -67,7 +68,7 @@ RIDGELINE_WGMMA_WIDTH(128, 64, "64", "65", "66", "67", "68", "69", "70")
 #undef RIDGELINE_D64
 // clang-format on
 
-// Keeps operands in their registers until here: after the wait for the products that read them.
+// Keeps the operands in their registers up to here, after the wait for the products that read them.
 template <int kCount>
 __device__ inline void wgmma_keep_operands(uint32_t (&a)[kCount][4]) {
 #pragma unroll

@@ -6,12 +6,12 @@
 #include <cstdint>
 #include <type_traits>
 
-// Warpgroup matrix multiply whose A lies in registers (sm_90a): D[64, N] += A[64, 16] B[16, N] of
-// N = 16 or 32, for operands that stay while B changes.
+// Warpgroup matrix multiply with A in registers (sm_90a): D[64, N] += A[64, 16] B[16, N] for N = 16
+// or 32, for an A that stays while B changes.
 namespace ridgeline::cuda {
 
-// A thread's part of A is that of mma.m16n8k16, its warp's 16 rows. `accumulate` false overwrites
-// d. The registers must not change until the group of the instruction has been waited for.
+// A thread's part of A is that of mma.m16n8k16 for its warp's 16 rows. `accumulate` false
+// overwrites d. The registers must not change until the instruction's group has been waited for.
 #define RIDGELINE_WGMMA_REGISTERS(TYPE)                                                         \
   asm volatile(                                                                                 \
       "{\n.reg .pred p;\nsetp.ne.b32 p, %21, 0;\n"                                              \

@@ -4,8 +4,8 @@
 
 #include "ridgeline/cuda/device/wgmma.cuh"
 
-// wgmma of halves D[64, 32 * taps] += A[64, 16] B[16, 32 * taps] for the odd numbers
-// of taps that filters have, both factors with k as the slower axis.
+// wgmma of halves D[64, 32 * taps] += A[64, 16] B[16, 32 * taps] for the odd numbers of taps that
+// filters have. k is the slower axis of both operands.
 namespace ridgeline::cuda {
 
 // clang-format off

@@ -4,8 +4,8 @@
 
 #include "ridgeline/cuda/device/wgmma.cuh"
 
-// wgmma of bytes (sm_90a): D[64, N] += A[64, 32] B[32, N], A of unsigned bytes,
-// B of signed ones, both k-major in shared memory; D in 32-bit integers, exact while it fits.
+// wgmma of bytes (sm_90a): D[64, N] += A[64, 32] B[32, N], with A unsigned and B signed, both
+// k-major in shared memory. D is in 32-bit integers and exact unless it overflows.
 namespace ridgeline::cuda {
 
 template <int kCount>

@@ -3,12 +3,12 @@
 #include "ridgeline/cuda/device/mma.cuh"
 #include "ridgeline/cuda/device/wgmma.cuh"
 
-// Operands that go from memory straight into the registers of mma.sync, for products so small that
-// their start is what they wait for: no TMA, no barrier, nothing before the first load.
+// Operands that are loaded from global memory straight into the registers of mma.sync, for products
+// so small that start-up dominates: no TMA, no barrier, and nothing before the first load.
 namespace ridgeline::cuda {
 
-// kBytes (4, 8 or 16) at p, or zeros. Ordinary loads: those of constant memory (__ldg) may be moved
-// before the wait for the kernel that writes it.
+// Loads kBytes (4, 8 or 16) at p, or returns zeros. These are ordinary loads, because read-only
+// loads (__ldg) may be moved before the wait for the launch that writes the memory.
 template <int kBytes>
 __device__ inline void load_words(uint32_t* to, const void* p, bool there) {
   if constexpr (kBytes == 16) {
@@ -30,11 +30,11 @@ struct DirectOperand {
   int lines;
 };
 
-// kLines lines by 32 kQuads of k of an operand, in a warp's registers. Lane 4 g + t holds lines
-// line_of(g) .. line_of(g) + kEach - 1 and, of each 32 of k, 8 t .. 8 t + 7: the order of k within
-// a product is free as long as both operands agree, and so it follows wide loads. The order of
-// lines follows wide stores: a result's columns are line_of(2 t), line_of(2 t + 1) and what
-// follows each.
+// kLines lines by 32 * kQuads of k of an operand, in a warp's registers. Lane 4 g + t holds lines
+// line_of(g) .. line_of(g) + kEach - 1 and, of each 32 of k, 8 t .. 8 t + 7. The order of k within
+// a product is free as long as both operands agree, so it is chosen for wide loads. The order of
+// lines is chosen for wide stores: a result's columns are line_of(2 t), line_of(2 t + 1) and those
+// that follow each.
 template <typename T, Major kMajor, int kLines, int kQuads>
 struct Fragments {
   static constexpr int kEach = kLines / 8;
@@ -60,7 +60,7 @@ struct Fragments {
       }
     }
   }
-  // Of this lane's l-th line the pair of k for step s of 16: the first or the second.
+  // The first or second pair of k of this lane's l-th line, for step s of 16.
   __device__ uint32_t pair(int l, int s, int half) const {
     if constexpr (kMajor == Major::k) {
       return word[(l * kQuads + s / 2) * 4 + s % 2 * 2 + half];
@@ -71,7 +71,7 @@ struct Fragments {
   }
 };
 
-// What a warp's fragments must be able to load whole: 16 bytes along k, or all of a lane's lines.
+// Whether a warp's fragments can use wide loads: 16 bytes along k, or all of a lane's lines.
 template <typename T, Major kMajor>
 bool direct_accepts(const void* data, int64_t pitch, int lines, int depth) {
   return reinterpret_cast<uintptr_t>(data) % 16 == 0 && pitch % 8 == 0 &&

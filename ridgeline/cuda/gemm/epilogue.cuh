@@ -7,12 +7,12 @@
 
 #include "ridgeline/cuda/device/wgmma.cuh"
 
-// What becomes of a finished sum before it is stored to D. An epilogue is a functor
+// What is done with a finished sum before it is stored to D. An epilogue is a functor
 //   float2 operator()(int row, int col, float2 sum, bool pair)
-// over D[row, col] and D[row, col + 1]; the second exists only if `pair`. col is even. What it
-// returns is rounded once and stored to D. Each element is visited once, so an epilogue may update
-// other matrices in place, and may read D's old value through a pointer of its own.
-// kPointwise: it touches no memory, and may be called for elements outside D too.
+// over D[row, col] and D[row, col + 1]; the second exists only if `pair`. col is even. The result
+// is rounded once and stored to D. Each element is visited once, so an epilogue may update other
+// matrices in place, and may read D's old value through a pointer of its own. kPointwise: it
+// touches no memory, and may also be called for elements outside D.
 namespace ridgeline::cuda {
 
 template <typename T>
@@ -24,7 +24,8 @@ __device__ inline void store_pair(T* p, float2 value, bool pair) {
   p[0] = T(value.x);
   if (pair) p[1] = T(value.y);
 }
-// Aligned float pairs take one access; a row's pitch decides, so that it is the same for a warp.
+// Aligned pairs of floats take one access. The row pitch decides, so the choice is uniform over a
+// warp.
 __device__ inline float2 load_pair(const float* p, bool pair) {
   if (pair && reinterpret_cast<uintptr_t>(p) % 8 == 0) return *reinterpret_cast<const float2*>(p);
   return {p[0], pair ? p[1] : 0.0f};
@@ -43,7 +44,7 @@ struct StoreSum {
   __device__ float2 operator()(int, int, float2 sum, bool) const { return sum; }
 };
 
-// y = f(sum + bias[col]), f relu or nothing.
+// y = f(sum + bias[col]), where f is relu or the identity.
 template <bool kRelu>
 struct BiasActivation {
   static constexpr bool kPointwise = false;
@@ -54,7 +55,7 @@ struct BiasActivation {
     return {activate(sum.x + b.x), activate(sum.y + b.y)};
   }
   __device__ static float activate(float x) {
-    return kRelu && x < 0.0f ? 0.0f : x;  // a NaN stays one
+    return kRelu && x < 0.0f ? 0.0f : x;  // NaN stays NaN
   }
 };
 using BiasOnly = BiasActivation<false>;
@@ -63,17 +64,17 @@ using BiasRelu = BiasActivation<true>;
 // Values of a training step that a captured launch reads from memory.
 struct SgdScalars {
   float lr, momentum, weight_decay;
-  float gradient_scale;  // 1 / loss scale, times 1 / ranks where gradients are summed
+  float gradient_scale;  // 1 / loss scale, times 1 / ranks if gradients are summed over ranks
 };
 
-// The sum is the gradient of w[m, n]: g = scale * sum + decay * w; v = momentum * v + g;
-// w -= lr * v, in place, and D gets the new w (it may be w). velocity may be null: then momentum is
-// not used.
+// The sum is the gradient of w[m, n]: g = scale * sum + decay * w; v = momentum * v + g; w -= lr *
+// v, in place. D receives the new w (and may be w). velocity may be null; momentum is then not
+// used.
 struct SgdUpdate {
   static constexpr bool kPointwise = false;
   float* w;
   float* velocity;
-  int64_t ldw;  // of both
+  int64_t ldw;  // the pitch of both
   const SgdScalars* scalars;
 
   __device__ float2 operator()(int row, int col, float2 sum, bool pair) const {
@@ -93,7 +94,7 @@ struct SgdUpdate {
   }
 };
 
-// Calls the epilogue for a pair that may stick out of D[m, n].
+// Calls the epilogue for a pair that may extend past D[m, n].
 template <typename Epilogue>
 __device__ inline float2 finish(const Epilogue& epilogue, int row, int col, float2 sum, int m,
                                 int n) {
@@ -103,7 +104,7 @@ __device__ inline float2 finish(const Epilogue& epilogue, int row, int col, floa
   return epilogue(row, col, sum, col + 1 < n);
 }
 
-// Two sums in D's type, packed: the pair of a half type is one register.
+// Two sums in D's type, packed: a pair of halves is one register.
 template <typename Out>
 __device__ inline uint32_t pack_pair(float2 value) {
   uint32_t packed;
@@ -117,7 +118,7 @@ __device__ inline uint32_t pack_pair(float2 value) {
   return packed;
 }
 
-// How a kernel addresses D: by its own rows and columns, or swapped, when it computes D's
+// How a GPU function addresses D: by its own rows and columns, or swapped if it computes D's
 // transpose.
 template <typename Out>
 struct TileOutput {
@@ -127,7 +128,8 @@ struct TileOutput {
   bool transposed;  // D[col of tile, row of tile]: a tile's column is contiguous
 };
 
-// Finishes 8 adjacent elements D[row, col..] and stores them, 16 bytes at a time where D allows.
+// Applies the epilogue to 8 adjacent elements D[row, col..] and stores them, 16 bytes at a time if
+// D's alignment allows it.
 template <typename Out, typename Epilogue>
 __device__ inline void finish_eight(const float (&sum)[8], int row, int col,
                                     const TileOutput<Out>& out, const Epilogue& epilogue) {
@@ -157,7 +159,7 @@ __device__ inline void finish_eight(const float (&sum)[8], int row, int col,
   }
 }
 
-// The same for two: (row, col) of the kernel and, along D's rows, the next.
+// As above, for two elements: (row, col) and the next along D's rows.
 template <typename Out, typename Epilogue>
 __device__ inline void finish_pair(float2 sum, int row, int col, const TileOutput<Out>& out,
                                    const Epilogue& epilogue) {

@@ -4,23 +4,24 @@
 
 #include "ridgeline/cuda/gemm/launch.h"
 
-// A guess at a variant's time in microseconds, for choosing what to measure. Fitted to overlapped
-// launches of 105 thin shapes on an H200 (M = 512 to 8192, N = 16 to 256): the best of its first
-// three was 0.4 % off the best of twelve on average (not fitted anew since splits start sooner).
+// An estimate of a variant's time in microseconds, to choose which variants to measure. It was
+// fitted to overlapped launches of 105 thin shapes on an H200 (M = 512 to 8192, N = 16 to 256): the
+// best of its first three was 0.4 % slower than the best of twelve on average. It has not been
+// fitted again since the split-K variants start sooner.
 namespace ridgeline::cuda {
 
 struct GemmRates {
   int sms;
-  // An SM's share of each, in bytes (flops) a microsecond, fitted on an H200.
+  // Rates per SM in bytes (flops) per microsecond, fitted on an H200.
   double l2 = 90e3;             // while few blocks stream operands once
   double l2_reused = 75e3;      // while tiles of a large product share operands
-  double cluster = 30e3;        // partial sums to other blocks
+  double cluster = 30e3;        // partial sums to other blocks of a cluster
   double store = 50e3;          // results
   double tensor_flops = 5.7e6;  // wgmma, 16-bit operands
 };
 
-// The part of a GPU's SMs that clusters of so many blocks can use at once: those of a
-// cluster lie in one of its parts, which have 16 or 18 on an H200 (as the occupancy calls say).
+// The fraction of a GPU's SMs that clusters of this many blocks can use at once. A cluster must fit
+// in one GPC, and these have 16 or 18 SMs on an H200 (according to the occupancy API).
 inline double usable_by_clusters(int split) {
   switch (split) {
     case 1:
@@ -37,8 +38,8 @@ inline double usable_by_clusters(int split) {
   }
 }
 
-// A tile of so many elements, k in stages, `split` blocks a tile, `per_sm` of them on a
-// SM, a ring of `ring` stages of stage_bytes.
+// The time of a tile with this many elements and k in stages: `split` blocks per tile, `per_sm` of
+// them per SM, and a ring of `ring` stages of stage_bytes.
 inline double estimate_split(const GemmRates& rates, int blocks, int k_stages, int split,
                              int per_sm, int ring, double stage_bytes, double tile_elements) {
   const int per_block = ceil_div(k_stages, split);
@@ -57,13 +58,13 @@ inline double estimate_persistent(const GemmRates& rates, int tiles, int k_stage
   return 2.6 + ceil_div(tiles, rates.sms) * (k_stages * stage + tile_bytes / rates.store);
 }
 
-// Results at the rate of memory; longer sums leave fewer warps room. A warp that takes several
-// tiles has fewer to start: that pays from about 6 MB on.
+// Results are written at the rate of memory, and longer sums leave room for fewer warps. If a warp
+// takes several tiles, fewer warps have to start, which pays off from about 6 MB on.
 inline double estimate_flat(int iterations, int quads, double bytes) {
   return 1.6 + bytes / (quads == 1 ? 3.8e6 : 2.6e6) + (iterations - 1) * (0.2 - 0.033e-6 * bytes);
 }
 
-// Always behind a wgmma variant, where there is one.
+// Always slower than a wgmma variant, if there is one.
 inline double estimate_mma(const GemmRates& rates, int blocks, int steps) {
   return 12.5 + ceil_div(blocks, 4 * rates.sms) * steps * 0.6;
 }

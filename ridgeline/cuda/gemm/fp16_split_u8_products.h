@@ -10,18 +10,18 @@
 #include "ridgeline/cuda/plain/sgd.h"
 
 // Products of a first layer whose inputs are scale * (byte - center), in fp32 by fp16 tensor cores.
-// A byte less a whole center is an fp16 number, exactly; the other factor, an fp32 number, is a sum
-// of `terms` fp16 numbers times a power of two: one keeps the 11 bits that tf32 keeps, two keep 22.
-// Powers are chosen for each output, so that its largest factor is just below 2^15: what falls
-// below fp16's normal numbers is less than 2^-29 of that one.
-// wgmma takes fp16 in any layout: nothing is transposed. The terms lie beside each other, so that a
-// product over k becomes one over terms * k:
+// A byte minus an integer center is exactly an fp16 value. The other factor, an fp32 value, is a
+// sum of `terms` fp16 values times a power of two: one term keeps the 11 bits that tf32 keeps, two
+// terms keep 22. The power is chosen for each output so that its largest factor is just below 2^15:
+// what falls below fp16's normal values is less than 2^-29 of that factor. wgmma takes fp16 in any
+// layout, so nothing is transposed. The terms are side by side, so that a product over k becomes
+// one over terms * k:
 //   x  [n][terms][in]    byte - center, the same in each term
 //   w  [out][terms][in]  times w_power[out] is w
 //   dz [n][terms][out]   times dz_power[out] is dz
 namespace ridgeline::cuda {
 
-// What the SGD epilogue of the gradient reads.
+// Values that the SGD epilogue of the gradient reads.
 struct Fp16SplitScalars {
   float lr, momentum, decay, scale;
 };
@@ -37,8 +37,8 @@ struct Fp16SplitPrepareArgs {
   int center;  // 0..255
 };
 
-// Gathers the bytes and labels of a step, splits w, and copies the step's rates to `scalars`
-// (whose scale is the gather's: the bytes are not multiplied by it). in: a multiple of 8.
+// Gathers the bytes and labels of a step, splits w, and copies the step's rates to `scalars` (whose
+// scale is the gather's: the bytes are not multiplied by it). `in` must be a multiple of 8.
 cudaError_t launch_fp16_split_prepare(const Fp16SplitPrepareArgs& args, cudaStream_t stream);
 
 // y[n, out] = f(scale * x . w^T + b), fp32
@@ -52,14 +52,14 @@ struct Fp16SplitLinear {
 };
 std::vector<PreparedGemm> fp16_split_linear_gemms(const Fp16SplitLinear& product);
 
-// w[out, in] by SGD with the gradient scale * dz^T . x; momentum [out, in] or null
+// Updates w[out, in] by SGD with the gradient scale * dz^T . x; momentum is [out, in] or null
 struct Fp16SplitGradW {
   int n, in, out, terms;
   const void *x, *dz;
   const float* dz_power;  // [out]
   float *w, *momentum;
   const Fp16SplitScalars* scalars;
-  bool early;  // the kernel launched just before writes neither x nor dz
+  bool early;  // the launch just before writes neither x nor dz
 };
 std::vector<PreparedGemm> fp16_split_grad_w_gemms(const Fp16SplitGradW& product);
 

@@ -4,9 +4,10 @@
 #include "ridgeline/cuda/gemm/epilogue.cuh"
 #include "ridgeline/cuda/gemm/problem.h"
 
-// The products this library is built with. prepare_gemm_variants gives every way to compute a
-// problem; a planner times them. The kernels are in gemm_persistent.cuh, gemm_split.cuh,
-// gemm_flat.cuh, gemm_mma.cuh; variants.cuh chooses; gemm_*.cu instantiate them.
+// The products this library is built with. prepare_gemm_variants returns every way to compute a
+// problem, and the planner measures them. The GPU functions are in gemm_persistent.cuh,
+// gemm_split.cuh, gemm_flat.cuh and gemm_mma.cuh; variants.cuh selects them, and gemm_*.cu
+// instantiate them.
 namespace ridgeline::cuda {
 
 // m, n, k >= 1. The list is never empty on sm_80 and up; the most promising variant comes first.
@@ -15,15 +16,15 @@ std::vector<PreparedGemm> prepare_gemm_variants(const GemmProblem& problem,
                                                 const Epilogue& epilogue,
                                                 const GemmOptions& options);
 
-// The same for float matrices multiplied in tf32 (rounded to 11 bits). wgmma takes tf32
-// only k-major: for other layouts, and for pitches TMA refuses, the list is empty.
+// As above, for float matrices multiplied in tf32 (rounded to 11 bits). wgmma takes tf32 only
+// k-major: for other layouts, and for pitches that TMA does not accept, the list is empty.
 template <typename Epilogue>
 std::vector<PreparedGemm> prepare_gemm_tf32_variants(const GemmProblem& problem,
                                                      const Epilogue& epilogue,
                                                      const GemmOptions& options);
 
-// Whether a product is built: the three of a linear layer with weights w[out, in], y = x w^T with
-// its epilogues, dx = dy w and dw = dy^T x, of which only dw may be wider than its factors.
+// Whether a product is built: the three of a linear layer with weights w[out, in], which are y = x
+// w^T with its epilogues, dx = dy w, and dw = dy^T x. Only dw may be wider than its factors.
 template <typename In, typename Out, typename Epilogue>
 constexpr bool gemm_is_built(Major a, Major b) {
   const bool grad_w = a == Major::mn && b == Major::mn;

@@ -5,8 +5,8 @@
 #include "ridgeline/cuda/gemm/epilogue.cuh"
 #include "ridgeline/cuda/gemm/launch.h"
 
-// Short sums, k at most 64: writing D is what costs, and all of it is written at once by as many
-// warps as fit. A warp takes 64 columns and kRows rows, `iterations` times.
+// Products with short sums, k at most 64. Writing D dominates, so as many warps as fit write all of
+// it at once. A warp takes 64 columns and kRows rows, `iterations` times.
 namespace ridgeline::cuda {
 
 template <int kRows_, int kQuads_, int kWarps_>
@@ -26,8 +26,8 @@ __global__ __launch_bounds__(Tile::kThreads) void gemm_flat_kernel(
       (blockIdx.x / col_tiles * iterations * Tile::kWarps + int(threadIdx.x) / 32) * Tile::kRows;
   Fragments<T, kA, Tile::kRows, Tile::kQuads> rows;
   Fragments<T, kB, Tile::kCols, Tile::kQuads> cols;
-  // By a branch: the compiler then works the addresses out before the wait and not behind it, 0.2
-  // us of a chain's step.
+  // With a branch the compiler computes the addresses before the wait and not after it, which saves
+  // 0.2 us per step of a chain.
   if (overlap) wait_for_previous_kernel();
   rows.load(a, k, row0, 0);
   cols.load(b, k, col0, 0);
@@ -49,11 +49,11 @@ __global__ __launch_bounds__(Tile::kThreads) void gemm_flat_kernel(
     row0 = next;
   }
 #else
-  __trap();  // variants.cuh offers it to sm_90 only
+  __trap();  // variants.cuh offers it on sm_90 only
 #endif
 }
 
-// A and B must suit direct_accepts; D may have any pitch.
+// A and B must satisfy direct_accepts; D may have any pitch.
 template <typename T, typename Out, Major kA, Major kB, typename Tile, typename Epilogue>
 PreparedGemm prepare_gemm_flat(const GemmProblem& p, int iterations, const Epilogue& epilogue,
                                const GemmOptions& options) {

@@ -9,8 +9,8 @@
 namespace ridgeline::cuda {
 namespace {
 
-// y = f(scale * power[col] * sum + bias[col]). kQuick: to tf32's accuracy, by the approximate
-// exponential and reciprocal.
+// y = f(scale * power[col] * sum + bias[col]). kQuick: uses the approximate exponential and
+// reciprocal, which are as accurate as tf32.
 template <bool kQuick>
 struct ScaledBiasActivation {
   static constexpr bool kPointwise = false;
@@ -36,7 +36,7 @@ struct ScaledBiasActivation {
   }
 };
 
-// SGD with the gradient scale * power[row] * sum, see SgdUpdate.
+// SGD with the gradient scale * power[row] * sum; see SgdUpdate.
 struct ScaledSgdUpdate {
   static constexpr bool kPointwise = false;
   const float* power;
@@ -48,10 +48,11 @@ struct ScaledSgdUpdate {
   }
 };
 
-// Tiles with an SM to themselves: of 3000 x 512 there are 128, and 112 quarters of 512 x 784. Of
-// 3000 x 784 -> 512 on an H200, us, with one term and two: y by 192 x 64 12.5 and 18.9, by 128 x 64
-// 14.2 and 21.2, by 128 x 128 15.6 and 21.2; a whole step with dw by 64 x 64 40.6 and 56.9, by
-// 128 x 128 in four parts 42.3 and 54.7, in two 45.5 and 60.9. Lists begin with the one to take.
+// Tiles of one block per SM: a 3000 x 512 output has 128 of them, and 512 x 784 in four parts has
+// 112. For 3000 x 784 -> 512 on an H200, in us with one term and with two: y by 192 x 64 takes 12.5
+// and 18.9, by 128 x 64 14.2 and 21.2, by 128 x 128 15.6 and 21.2; a whole step with dw by 64 x 64
+// takes 40.6 and 56.9, by 128 x 128 in four parts 42.3 and 54.7, in two parts 45.5 and 60.9. The
+// first entry of a list is the one to use.
 using Split192x64 = SplitTile<192, 64, 5>;
 using Split128x128 = SplitTile<128, 128, 4>;
 
@@ -83,7 +84,7 @@ template <bool kQuick>
 std::vector<PreparedGemm> linear_gemms_of(const Fp16SplitLinear& p) {
   const int k = p.terms * p.in;
   GemmOptions options;
-  options.overlap_previous = true;  // they start up while the kernel before ends
+  options.overlap_previous = true;  // start-up overlaps the end of the previous launch
   using Epilogue = ScaledBiasActivation<kQuick>;
   return Fp16SplitGemms<Major::k, Major::k, Epilogue>(
              {p.n, p.out, k, p.x, k, Major::k, p.w, k, Major::k, p.y, p.out},
@@ -110,7 +111,7 @@ std::vector<PreparedGemm> fp16_split_grad_w_gemms(const Fp16SplitGradW& p) {
                       {p.w, p.momentum, p.in, reinterpret_cast<const SgdScalars*>(p.scalars)}},
       options);
   if (p.terms == 1) gemms.add<Split64x64>({1});
-  return gemms.add<Split128x128>({4, 2, 1}).list();  // short sums take fewer
+  return gemms.add<Split128x128>({4, 2, 1}).list();  // short sums allow only fewer parts
 }
 
 }  // namespace ridgeline::cuda

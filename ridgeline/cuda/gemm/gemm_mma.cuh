@@ -5,7 +5,7 @@
 #include "ridgeline/cuda/gemm/epilogue.cuh"
 #include "ridgeline/cuda/gemm/launch.h"
 
-// Products with mma.sync and plain loads: any pitch, any alignment, sm_80 and up.
+// Products with mma.sync and plain loads, for any pitch and any alignment. sm_80 and up.
 namespace ridgeline::cuda {
 
 template <int kN_>
@@ -15,12 +15,12 @@ struct MmaTile {
   static constexpr int kWarpsN = kN >= 64 ? 2 : 1, kWarpsM = 4 / kWarpsN;
   static constexpr int kWarpM = kM / kWarpsM, kWarpN = kN / kWarpsN;
   static constexpr int kFragmentsM = kWarpM / 16, kFragmentsN = kWarpN / 8;
-  static constexpr int kSums = kFragmentsM * kFragmentsN * 4;  // a thread
+  static constexpr int kSums = kFragmentsM * kFragmentsN * 4;  // per thread
 };
 
-// kRows x 32 of an operand: in registers on the way from memory, then in shared memory as it lay in
-// memory: [row][k] when k-major, [k][row] when mn-major. 8 elements more a line keep ldmatrix free
-// of bank conflicts: the line is an odd number of 16-byte units.
+// kRows x 32 of an operand: in registers on the way from global memory, then in shared memory in
+// the same order, [row][k] if k-major and [k][row] if mn-major. 8 extra elements per line keep
+// ldmatrix free of bank conflicts, because the line is then an odd number of 16-byte units.
 template <typename T, Major kMajor, int kRows>
 struct MmaOperand {
   static constexpr bool kTransposed = kMajor == Major::mn;
@@ -28,12 +28,12 @@ struct MmaOperand {
   static constexpr int kLines = kTransposed ? kDepth : kRows;
   static constexpr int kLineLength = kTransposed ? kRows : kDepth;
   static constexpr int kPitch = kLineLength + 8;
-  static constexpr int kChunks = kLines * kLineLength / 8;  // of 16 bytes
+  static constexpr int kChunks = kLines * kLineLength / 8;  // chunks of 16 bytes
   static constexpr int kPerThread = (kChunks + 127) / 128;
 
   uint4 held[kPerThread];
 
-  // data[lines, length] with its pitch; what lies outside reads as zero.
+  // Loads from data[lines, length] with its pitch; elements outside the matrix read as zero.
   __device__ void fetch(const T* data, int64_t pitch, int rows, int k, int row0, int k0,
                         bool aligned) {
     const int lines = kTransposed ? k : rows, length = kTransposed ? rows : k;
@@ -69,8 +69,8 @@ struct MmaOperand {
     }
   }
 
-  // 16 rows x 16 of k as four 8 x 8 matrices: rows 0-7 and 8-15, each with k 0-7 and 8-15. Which of
-  // the two runs faster is `rows_first`: A's fragment wants rows first, B's k first.
+  // Loads 16 rows x 16 of k as four 8 x 8 matrices: rows 0-7 and 8-15, each with k 0-7 and 8-15.
+  // kRowsFirst selects which index varies faster: A's fragment needs rows first, B's k first.
   template <bool kRowsFirst>
   __device__ static void fragment(uint32_t (&f)[4], const T* tile, int row, int k) {
     const int lane = threadIdx.x % 32, low = lane / 8 % 2 * 8, high = lane / 16 * 8;
@@ -136,7 +136,7 @@ __global__ __launch_bounds__(Tile::kThreads) void gemm_mma_kernel(
   in_a.fetch(a, lda, m, k, row0, 0, aligned_a);
   in_b.fetch(b, ldb, n, k, col0, 0, aligned_b);
   for (int s = 0; s < steps; ++s) {
-    const int buffer = s % 2;  // the barrier of the step before frees it
+    const int buffer = s % 2;  // free since the barrier of the previous step
     in_a.put(tile_a[buffer]);
     in_b.put(tile_b[buffer]);
     __syncthreads();
@@ -176,7 +176,7 @@ __global__ __launch_bounds__(Tile::kThreads) void gemm_mma_kernel(
     store_pair(d + row * ldd + col, epilogue(row, col, sum, col + 1 < n), col + 1 < n);
   }
 #else
-  __trap();  // variants.cuh must not have offered it
+  __trap();  // variants.cuh does not offer it for this architecture
 #endif
 }
 

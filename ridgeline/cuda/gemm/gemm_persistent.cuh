@@ -4,34 +4,35 @@
 #include "ridgeline/cuda/gemm/launch.h"
 #include "ridgeline/cuda/gemm/operand_tile.cuh"
 
-// Large products on Hopper. One block an SM walks over tiles of D; a producer thread feeds a ring
-// of stages by TMA, two consumer warpgroups multiply with wgmma and store by TMA.
+// Large products on Hopper, warp-specialised. One persistent block per SM walks over tiles of D. A
+// producer thread fills a ring buffer of stages by TMA; two consumer warpgroups multiply with wgmma
+// and store by TMA.
 namespace ridgeline::cuda {
 
-// kM x kN of D a block.
+// A block computes tiles of kM x kN of D.
 template <int kM_, int kN_>
 struct PersistentTile {
   static constexpr int kM = kM_, kN = kN_;
   static constexpr int kConsumers = 2;
   static constexpr int kConsumerRows = kM / kConsumers;
-  static constexpr int kBlocks = kConsumerRows / 64;  // wgmma tiles a consumer holds
+  static constexpr int kBlocks = kConsumerRows / 64;  // wgmma tiles per consumer
   static constexpr int kThreads = (kConsumers + 1) * 128;
-  // Columns of an mn-major B come by 64.
+  // Columns of an mn-major B are loaded in blocks of 64.
   static constexpr int kStageBytes = (kM + (kN + 63) / 64 * 64) * kStageRowBytes;
-  // Two buffers of 64 rows x 128 bytes a consumer: one fills while the other is being stored.
+  // Two buffers of 64 rows x 128 bytes per consumer: one is filled while the other is stored.
   static constexpr int kStoreBytes = 64 * 128;
   static constexpr int kStoresBytes = kConsumers * 2 * kStoreBytes;
-  static constexpr int kSmemLimit = 227 * 1024;  // of a block on sm_90
+  static constexpr int kSmemLimit = 227 * 1024;  // per block on sm_90
   static constexpr int kAlignment = 1024;        // a 128-byte swizzle repeats after 1024 bytes
   static constexpr int kStages = (kSmemLimit - kAlignment - 256 - kStoresBytes) / kStageBytes;
   static constexpr int kSmemBytes = kAlignment + kStages * kStageBytes + kStoresBytes + 256;
-  // setmaxnreg: 3 x 168 registers a thread at entry; the producer needs few.
+  // setmaxnreg: 3 x 168 registers per thread at entry; the producer needs few.
   static constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
   static_assert(kStages >= 3 && kStages <= 15 && kM % (64 * kConsumers) == 0);
 };
 
-// Tile order: kTileGroup rows of tiles at a time, column by column, so that the tiles in flight
-// cover a near-square patch of D and their operands stay in L2.
+// The order of tiles: kTileGroup rows of tiles at a time, column by column, so that the tiles in
+// flight cover a nearly square part of D and their operands stay in L2.
 constexpr int kTileGroup = 8;
 
 struct TileGrid {
@@ -47,15 +48,15 @@ struct TileGrid {
   }
 };
 
-// Writes 64 rows x 128 bytes of D, columns from `first` (in accumulators of 8 columns) on, into
-// `buffer` in the layout of the 128-byte swizzle.
+// Writes 64 rows x 128 bytes of D, starting at column group `first` (accumulators of 8 columns),
+// into `buffer` in the layout of the 128-byte swizzle.
 template <typename Out, typename Epilogue, int kCount>
 __device__ inline void stage_output(char* buffer, const float (&acc)[kCount], int first, int row0,
                                     int col0, int m, int n, const Epilogue& epilogue) {
   const int thread = threadIdx.x % 128, lane = thread % 32, warp = thread / 32;
   const int row = warp * 16 + lane / 4;  // and row + 8
   if constexpr (sizeof(Out) == 2) {
-    // Lanes 0-15 address the rows of the left eight columns, 16-31 those of the right.
+    // Lanes 0-15 address the rows of the left eight columns, lanes 16-31 those of the right.
     const int store_row = warp * 16 + lane % 16;
 #pragma unroll
     for (int j = 0; j < 8; j += 2) {
@@ -88,8 +89,8 @@ __device__ inline void stage_output(char* buffer, const float (&acc)[kCount], in
   }
 }
 
-// Stores the columns of a tile that fill no row of a store buffer: those from accumulator `first`
-// (of 8 columns) on, straight from registers.
+// Stores the columns of a tile that do not fill a row of a store buffer, those from accumulator
+// `first` (of 8 columns) on, directly from registers.
 template <typename Out, int kFirst, typename Epilogue, int kCount>
 __device__ inline void store_rest(Out* d, int64_t ldd, const float (&acc)[kCount], int row0,
                                   int col0, int m, int n, const Epilogue& epilogue) {
@@ -100,7 +101,8 @@ __device__ inline void store_rest(Out* d, int64_t ldd, const float (&acc)[kCount
 #pragma unroll
     for (int j = kFirst; j < kCount / 4; ++j) {
       const int col = col0 + j * 8 + lane % 4 * 2;
-      if (row >= m || col >= n) continue;  // n is even: a row of D is whole units of 16 bytes
+      // n is even: a row of D is a whole number of 16-byte units
+      if (row >= m || col >= n) continue;
       const float2 value =
           finish(epilogue, row, col, {acc[j * 4 + i * 2], acc[j * 4 + i * 2 + 1]}, m, n);
       if constexpr (sizeof(Out) == 2) {
@@ -184,7 +186,7 @@ __global__ __launch_bounds__(Tile::kThreads, 1) void gemm_wgmma_persistent_kerne
         const uint32_t a = smem_address(stage);
         multiply_stage<In, ATile, BTile>(acc, a + consumer * Tile::kConsumerRows * kStageRowBytes,
                                          a + ATile::kBytes, i > 0);
-        // One stage's products stay in flight; those of the stage before are done.
+        // One stage's products stay in flight; those of the previous stage are complete.
         wgmma_wait<1>();
         if (previous >= 0) release(previous);
         previous = cursor.stage;
@@ -202,7 +204,8 @@ __global__ __launch_bounds__(Tile::kThreads, 1) void gemm_wgmma_persistent_kerne
         for (int c = 0; c < Tile::kN / kStoreCols; ++c, buffer ^= 1) {
           char* out = buffers + buffer * Tile::kStoreBytes;
           const int col = tile.y * Tile::kN + c * kStoreCols;
-          if (thread == 0) tma_store_wait_read<1>();  // the store before last has left the buffer
+          // The store before the previous one has been read from the buffer.
+          if (thread == 0) tma_store_wait_read<1>();
           named_barrier(1 + consumer, 128);
           stage_output<Out>(out, acc[block], c * kStoreCols / 8, row + block * 64, col, m, n,
                             epilogue);
@@ -222,12 +225,12 @@ __global__ __launch_bounds__(Tile::kThreads, 1) void gemm_wgmma_persistent_kerne
     if (thread == 0) tma_store_wait<0>();
   }
 #else
-  __trap();  // built without 90a: variants.cuh must not have offered it
+  __trap();  // not compiled for sm_90a: variants.cuh does not offer it
 #endif
 }
 
-// A, B and D must suit TMA (tma_accepts), and a row of D must be a multiple of 16
-// bytes: TMA writes whole units of 16, past the end of a shorter row.
+// A, B and D must satisfy tma_accepts, and a row of D must be a multiple of 16 bytes, because TMA
+// writes whole 16-byte units and would write past the end of a shorter row.
 template <typename In, typename Out, Major kA, Major kB, typename Tile, typename Epilogue>
 PreparedGemm prepare_gemm_persistent(const GemmProblem& p, const Epilogue& epilogue,
                                      const GemmOptions& options) {

@@ -5,46 +5,51 @@
 #include "ridgeline/cuda/gemm/launch.h"
 #include "ridgeline/cuda/gemm/operand_tile.cuh"
 
-// Few or short tiles on Hopper (thin products, small matrices, small k): a cluster of 1 to 8 blocks
-// shares a tile of D and splits k. Each block multiplies its part of k, hands its partial sums out
-// over distributed shared memory, and finishes its own rows of the tile, adding the parts in a
-// fixed order.
+// Split-K on Hopper, for few or short tiles (thin products, small matrices, small k). A cluster of
+// 1 to 8 blocks shares a tile of D and splits k. Each block multiplies its part of k, sends its
+// partial sums to the others through distributed shared memory, and finishes its own rows of the
+// tile, adding the parts in a fixed order.
 namespace ridgeline::cuda {
 
-// kM x kN of D a cluster; kStages_ deep, so that most of a block's part of k is in flight at once.
+// A cluster computes kM x kN of D. kStages_ is deep enough that most of a block's part of k is in
+// flight at once.
 template <int kM_, int kN_, int kStages_>
 struct SplitTile {
   static constexpr int kM = kM_, kN = kN_, kStages = kStages_;
   static constexpr int kConsumers = kM / 64;
-  static constexpr int kThreads = kConsumers * 128 + 32;  // and a producer warp
+  static constexpr int kThreads = kConsumers * 128 + 32;  // plus a producer warp
   static constexpr int kStageBytes = (kM + kN) * kStageRowBytes;
   static constexpr int kAlignment = 1024;
-  // Rows of partial sums. Four floats more a row spread the eight rows that a warp writes at once
-  // over the banks, two to each; eight would part them fully but cost the second block an SM.
+  // The pitch of partial sums. Four extra floats per row spread the eight rows that a warp writes
+  // at once over the banks, two to each. Eight would remove all conflicts but leave no room for a
+  // second block per SM.
   static constexpr int kPitch = kN + 4;
   static constexpr int kGroupFloats = 8 * kPitch;
-  static constexpr int kGroups = kM / 8;  // of 8 rows: what one block finishes is whole groups
-  static constexpr int kMaxSplit = 8;     // the largest cluster that every device takes
-  // Copying whole groups took 2 to 7 % off 64x64 tiles at N = 64, and added 1 % at N = 128 and 256.
+  static constexpr int kGroups = kM / 8;  // groups of 8 rows: a block finishes whole groups
+  static constexpr int kMaxSplit = 8;     // the largest cluster size that every device supports
+  // Copying whole groups made 64x64 tiles 2 to 7 % faster at N = 64, and 1 % slower at N = 128 and
+  // 256.
   static constexpr bool kExchangeByCopies = kM * kN > 64 * 32;
   static constexpr int kRingBytes = kStages * kStageBytes + 256;  // stages, then their barriers
 
-  // What comes to a block that finishes `slots` groups: rows without their padding, its own among
-  // them, or whole groups of the others.
+  // Bytes received by a block that finishes `slots` groups: rows without padding, including its
+  // own, or whole groups of the other blocks.
   static constexpr int received_bytes(int slots, int split) {
     return kExchangeByCopies ? slots * (split - 1) * kGroupFloats * 4 : slots * split * 8 * kN * 4;
   }
   static constexpr int smem_bytes(int split) {
     const int slots = (kGroups + split - 1) / split;
     const int parts = slots * split * kGroupFloats * 4;
-    // A block alone puts its sums where its stages were; others may still be reading theirs.
+    // A single block reuses its stages for the sums; in a cluster other blocks may still read
+    // theirs.
     return kAlignment + (split == 1 ? std::max(kRingBytes, parts) : kRingBytes + parts);
   }
-  // An SM of sm_90 has 228 KB, of which each block takes one for itself.
+  // An SM of sm_90 has 228 KB, of which each block reserves 1 KB.
   static constexpr int blocks_per_sm(int split) {
     return 2 * (smem_bytes(split) + 1024) <= 228 * 1024 ? 2 : 1;
   }
-  // The limit belongs to the kernel, not to a launch: it must do for every split.
+  // The limit is an attribute of the GPU function, not of a launch, so it must suffice for every
+  // split.
   static constexpr int max_smem_bytes() {
     int most = 0;
     for (int split = 1; split <= kMaxSplit; ++split) most = std::max(most, smem_bytes(split));
@@ -52,10 +57,10 @@ struct SplitTile {
   }
 };
 
-// Divisions by numbers that only a launch knows are some 30 instructions each, and a block's start
-// and end are most of a small product's time: the host makes them.
+// The host computes divisions by values known only at launch. On the device each would take some 30
+// instructions, and the start and end of a block are most of a small product's time.
 
-// How a number of things is shared out: the first `longer` parts have one more.
+// Splits a count into nearly equal parts: the first `longer` parts have one more.
 struct EvenParts {
   int shorter, longer;
 
@@ -64,7 +69,7 @@ struct EvenParts {
   __device__ int count(int part) const { return shorter + (part < longer ? 1 : 0); }
 };
 
-// Division of numbers below 256 by one up to 8, by multiplication.
+// Division of values below 256 by a divisor of up to 8, by multiplication.
 struct SmallDivisor {
   int by, inverse;
 
@@ -73,19 +78,19 @@ struct SmallDivisor {
   __device__ int remainder(int x) const { return x - quotient(x) * by; }
 };
 
-// Operands that the kernel before does not write, and that may be fetched while it runs.
+// Operands that the previous launch does not write, and that may be fetched while it runs.
 struct EarlyOperands {
   bool a, b;
 };
 
-// Where a warp's two groups of 8 rows of partial sums go: to block g % split, slot g / split there,
-// part `rank` of that slot.
+// The destination of a warp's two groups of 8 rows of partial sums: group g goes to block g %
+// split, slot g / split, part `rank` of that slot.
 template <typename Tile>
 __device__ inline int part_offset(int group, SmallDivisor split, int rank) {
   return (split.quotient(group) * split.by + rank) * Tile::kGroupFloats;
 }
 
-// This thread's sums of group 2 warp + half, from its place in the group on.
+// Stores this thread's sums of group 2 * warp + half at its place in the group.
 template <typename Tile, int kCount, typename Store>
 __device__ inline void for_each_pair(const float (&acc)[kCount], int half, const Store& store) {
 #pragma unroll
@@ -94,13 +99,14 @@ __device__ inline void for_each_pair(const float (&acc)[kCount], int half, const
   }
 }
 
-// Small tiles: every thread stores into the other blocks' memory (and its own), where the bytes are
-// counted. Returns with the parts complete; nobody touches another's memory after that.
+// Small tiles: every thread stores into the memory of the other blocks (and its own), where the
+// bytes are counted. The parts are complete on return, and no block touches another's memory after
+// that.
 template <typename Tile, int kCount>
 __device__ inline void exchange_by_stores(const float (&acc)[kCount], float* parts,
                                           Mbarrier* received, SmallDivisor split, int rank) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  cluster_wait();  // every block has begun
+  cluster_wait();  // every block has started
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int group = warp * 2 + half, owner = split.remainder(group);
@@ -114,13 +120,14 @@ __device__ inline void exchange_by_stores(const float (&acc)[kCount], float* par
   mbarrier_wait(received, 0);
 }
 
-// Large tiles: whole groups are copied, since a warp's remote store is eight packets of 32 bytes. A
-// group for another block is gathered where the stages were; the block's own go to their place.
+// Large tiles: whole groups are copied, because a warp's remote store is eight packets of 32 bytes.
+// Groups for other blocks are gathered in the memory of the stages; the block's own groups go to
+// their final place.
 template <typename Tile, int kCount>
 __device__ inline void exchange_by_copies(const float (&acc)[kCount], float* gathered, float* parts,
                                           Mbarrier* received, SmallDivisor split, int rank) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  named_barrier(1, Tile::kConsumers * 128);  // all are done with the stages
+  named_barrier(1, Tile::kConsumers * 128);  // all threads are done with the stages
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int group = warp * 2 + half;
@@ -132,7 +139,7 @@ __device__ inline void exchange_by_copies(const float (&acc)[kCount], float* gat
   }
   fence_async_proxy();
   __syncwarp();
-  cluster_wait();  // every block has begun
+  cluster_wait();  // every block has started
   const int group = warp * 2 + lane % 2, owner = split.remainder(group);
   if (lane < 2 && owner != rank) {
     bulk_copy_to_cluster(
@@ -142,12 +149,12 @@ __device__ inline void exchange_by_copies(const float (&acc)[kCount], float* gat
   }
   __syncwarp();
   mbarrier_wait(received, 0);
-  cluster_arrive_relaxed();                  // what the others sent here has left their memory
+  cluster_arrive_relaxed();  // what the other blocks sent has been read from their memory
   named_barrier(1, Tile::kConsumers * 128);  // this block's own groups are in place, too
 }
 
-// Adds the parts of slots, first to last, and stores the result. A vec8 is 8 adjacent elements of
-// D: part of a group's row, or, when D is transposed, a column of the group. A slot has kN vec8s.
+// Adds the parts of slots in order and stores the result. A vec8 is 8 adjacent elements of D: part
+// of a group's row or, if D is transposed, a column of the group. A slot has kN vec8s.
 template <typename Tile, typename Out, typename Epilogue>
 __device__ inline void finish_vec8s(const float* parts, int first, int end, int step, int split,
                                     int rank, int row0, int col0, const TileOutput<Out>& out,
@@ -177,7 +184,8 @@ __device__ inline void finish_vec8s(const float* parts, int first, int end, int 
   }
 }
 
-// Feeds the ring. What does not depend on the kernel before is fetched before waiting for it.
+// Fills the ring. Operands that do not depend on the previous launch are fetched before waiting for
+// it.
 template <typename In, typename ATile, typename BTile, int kStages>
 __device__ inline void produce_stages(char* smem, Mbarrier* full, Mbarrier* empty,
                                       const CUtensorMap* map_a, const CUtensorMap* map_b, int row,
@@ -211,7 +219,7 @@ __device__ inline void produce_stages(char* smem, Mbarrier* full, Mbarrier* empt
     ATile::load(stage(cursor.stage), map_a, &full[cursor.stage], row, k);
     BTile::load(stage(cursor.stage) + ATile::kBytes, map_b, &full[cursor.stage], col, k);
   }
-  if (all_early) {  // the next kernel may rely on all before this one
+  if (all_early) {  // the next launch may rely on all launches before this one
     wait_for_previous_kernel();
     allow_next_kernel();
   }
@@ -233,14 +241,14 @@ __global__ __launch_bounds__(Tile::kThreads) void gemm_wgmma_split_kernel(
   Mbarrier* full = reinterpret_cast<Mbarrier*>(smem + kStages * Tile::kStageBytes);
   Mbarrier* empty = full + kStages;
   Mbarrier* received = empty + kStages;
-  float* sums = reinterpret_cast<float*>(smem);                      // after the last stage is used
+  float* sums = reinterpret_cast<float*>(smem);  // reuses the stages after the last one
   float* parts = reinterpret_cast<float*>(smem + Tile::kRingBytes);  // from the other blocks
 
   const int split = parted.by, rank = blockIdx.x;
   const int row0 = blockIdx.y * Tile::kM, col0 = blockIdx.z * Tile::kN;
   const int first = stages.first(rank), count = stages.count(rank);
   const bool producer = threadIdx.x >= Tile::kConsumers * 128;
-  const int slots = groups.count(rank);  // that this block finishes
+  const int slots = groups.count(rank);  // slots that this block finishes
 
   if (threadIdx.x == Tile::kConsumers * 128) {
     tma_prefetch_map(&map_a);
@@ -255,7 +263,7 @@ __global__ __launch_bounds__(Tile::kThreads) void gemm_wgmma_split_kernel(
   }
   __syncthreads();
   if (split > 1)
-    cluster_arrive_relaxed();  // waited for below: nobody writes to a block that has not begun
+    cluster_arrive_relaxed();  // waited for below: no block writes to another that has not started
 
   if (producer) {
     if (threadIdx.x % 32 == 0) {
@@ -291,10 +299,10 @@ __global__ __launch_bounds__(Tile::kThreads) void gemm_wgmma_split_kernel(
   }
   wgmma_wait<0>();
   wgmma_keep(acc[0]);
-  wait_for_previous_kernel();  // it may read or write D
+  wait_for_previous_kernel();  // the previous launch may read or write D
 
   if (split == 1) {
-    // Once every consumer is done with the stages, a warp deals with its own 16 rows alone.
+    // Once every consumer is done with the stages, a warp handles its own 16 rows alone.
     named_barrier(1, Tile::kConsumers * 128);
     const int lane = threadIdx.x % 32, first_vec8 = threadIdx.x / 32 * 2 * Tile::kN;
 #pragma unroll
@@ -316,15 +324,15 @@ __global__ __launch_bounds__(Tile::kThreads) void gemm_wgmma_split_kernel(
   }
   finish_vec8s<Tile>(parts, threadIdx.x, slots * Tile::kN, Tile::kConsumers * 128, split, rank,
                      row0, col0, out, epilogue);
-  if (Tile::kExchangeByCopies) cluster_wait();  // what it sent has been read from this memory
+  if (Tile::kExchangeByCopies) cluster_wait();  // the other blocks have read what this block sent
 #else
-  __trap();  // built without 90a: variants.cuh must not have offered it
+  __trap();  // not compiled for sm_90a: variants.cuh does not offer it
 #endif
 }
 
-// A and B must suit TMA; D may have any pitch. `split` parts of k, at most as many as
-// there are stages in k. `swapped`: the tile's rows are D's columns, for a D with few rows; the
-// problem is then the transposed one (A and B exchanged), the output D itself.
+// A and B must satisfy tma_accepts; D may have any pitch. `split` is the number of parts of k, at
+// most the number of stages in k. `swapped`: the tile's rows are D's columns, for a D with few
+// rows; the problem is then the transposed one (A and B exchanged), while the output is D itself.
 template <typename In, typename Out, Major kA, Major kB, typename Tile, typename Epilogue>
 PreparedGemm prepare_gemm_split(const GemmProblem& p, int split, bool swapped,
                                 const Epilogue& epilogue, const GemmOptions& options) {

@@ -8,7 +8,8 @@
 namespace ridgeline::cuda {
 namespace {
 
-// The estimate's first choice is within a tenth of the best on average; the next often close it.
+// The estimate's first choice is within a tenth of the best on average; the next two often close
+// the gap.
 constexpr int kProposals = 3;
 
 GemmType gemm_type(DType dtype) {
@@ -34,13 +35,13 @@ Cover cover(const Rest& rest, const Values& values, std::initializer_list<int64_
   return cover_unless(std::move(reason), ops, workspace);
 }
 
-// The bias is added in fp32 and read as fp32: one in a half is widened first.
+// The bias is read and added in fp32; a half-precision bias is widened first.
 bool widens_bias(const Linear& op) { return op.b && op.b.dtype != DType::fp32; }
 size_t bias_bytes(const Linear& op) {
   return widens_bias(op) ? size_t(op.out()) * sizeof(float) : 0;
 }
 
-// TMA wants rows of 16 bytes for tf32.
+// TMA needs rows that are multiples of 16 bytes for tf32.
 std::string refuse_linear(const Linear& op) {
   if (widens_bias(op) && op.b.dtype != op.x.dtype) return "takes biases in fp32 or x's type";
   if (op.x.dtype == DType::fp32 && op.in() % 4 != 0) return "tf32 wants inputs by fours";
@@ -89,7 +90,7 @@ Cover covers_grad_w(const Rest& rest) {
                {op->n(), op->in(), op->out()}, 1);
 }
 
-// The proposal with this number; the last where there are fewer.
+// The proposal with this number, or the last if there are fewer.
 PreparedGemm choose(std::vector<PreparedGemm> list, int proposal, const std::string& what) {
   if (list.empty()) {
     throw_error(ErrorKind::device, "{}: no tensor-core kernel takes operands at these addresses",
@@ -109,8 +110,8 @@ std::unique_ptr<Step> gemm_step(const Binding& binding, const std::string& what,
       gemm.name);
 }
 
-// Whether the kernel before may be at work on `value`: some op writes it, or, of the first op, what
-// ran before this program.
+// Whether the previous launch may write `value`: some op writes it or, for the first op, the work
+// before this program may.
 bool may_change_before(const Span& span, const Value& value) {
   return span.begin == 0 || std::ranges::any_of(span.program.uses(value.id), [&](size_t op) {
            return std::ranges::any_of(writes(span.program.ops[op]),

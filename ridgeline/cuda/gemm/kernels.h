@@ -4,8 +4,8 @@
 
 namespace ridgeline::cuda {
 
-// "cuda.<op>.tensor.<i>": products on the tensor cores by our own kernels, their i-th best by
-// estimate; halves from sm_80 up, tf32 on sm_90.
+// "cuda.<op>.tensor.<i>": our own tensor-core products, the i-th best by estimate. Halves from
+// sm_80 on, tf32 on sm_90.
 KernelTable gemm_kernels();
 
 }  // namespace ridgeline::cuda

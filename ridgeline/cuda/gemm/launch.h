@@ -13,9 +13,9 @@ inline void check_gemm_call(cudaError_t error, const char* what, int m, int n, i
               cudaGetErrorString(error));
 }
 
-// Lets a kernel use so much dynamic shared memory, and asks for all of the SM's to be shared
-// memory, so that a second block fits whatever the driver would choose (no difference was seen on
-// an H200).
+// Lets a GPU function use this much dynamic shared memory, and requests the SM's maximum as shared
+// memory, so that a second block fits whatever the driver would choose (on an H200 this made no
+// difference).
 template <typename Kernel>
 void set_shared_memory(Kernel kernel, int bytes, const GemmProblem& p) {
   check_gemm_call(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
@@ -27,7 +27,7 @@ void set_shared_memory(Kernel kernel, int bytes, const GemmProblem& p) {
 
 inline int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
-// A launch with the cluster size and dependency attributes that <<<>>> cannot give.
+// A launch with the cluster size and dependency attributes that <<<>>> cannot express.
 struct LaunchConfig {
   LaunchConfig(dim3 blocks, int threads, int smem, int cluster, bool overlap_previous)
       : blocks_(blocks), threads_(threads), smem_(smem) {
@@ -40,7 +40,7 @@ struct LaunchConfig {
       attributes_[count_++].val.programmaticStreamSerializationAllowed = 1;
     }
   }
-  // Valid as long as this object stays where it is.
+  // The result points into this object and is valid while the object is not moved.
   cudaLaunchConfig_t on(cudaStream_t stream) {
     cudaLaunchConfig_t config = {};
     config.gridDim = blocks_;

@@ -8,19 +8,20 @@
 
 namespace ridgeline::cuda {
 
-// A stage holds 128 bytes of k for every row of A and of B: the widest swizzle, four wgmma steps.
+// A stage holds 128 bytes of k for every row of A and of B: the widest swizzle, and four wgmma
+// steps.
 constexpr int kStageRowBytes = 128;
 constexpr int kStepsPerStage = 4;
 
 template <typename T>
 constexpr int kStageDepth = kStageRowBytes / int{sizeof(T)};
 
-// kRows rows (m of A, n of B) by kStageDepth<T> of k of an operand, in shared memory as the copy
-// engine writes it and wgmma reads it.
+// kRows rows (m of A, n of B) by kStageDepth<T> of k of an operand, in shared memory in the layout
+// that TMA writes and wgmma reads.
 //   k-major:  one box [kRows][128 bytes of k].
 //   mn-major: boxes [64 of k][kBlock rows], one for each kBlock rows; the last may hold rows
 //             beyond the tile.
-// Either way 64 rows (or 8 in k-major) of a tile are a contiguous part of it, and a part of the
+// In both cases 64 rows (or 8 in k-major) of a tile are a contiguous part of it, and a part of the
 // tile is itself a tile.
 template <typename T, Major kMajor, int kRows>
 struct OperandTile {
@@ -38,7 +39,7 @@ struct OperandTile {
     return make_tensor_map(typed, rows, depth, pitch, kRows, kDepth);
   }
 
-  // Starts the copy of the tile whose first row is `row` at depth k. One thread.
+  // Starts the copy of the tile whose first row is `row` at depth k. Called by one thread.
   __device__ static void load(char* tile, const CUtensorMap* map, Mbarrier* barrier, int row,
                               int k) {
     if constexpr (kTransposed) {
@@ -51,10 +52,10 @@ struct OperandTile {
     }
   }
 
-  // The operand of wgmma step `step` (32 bytes of k) for the rows from `tile` on. Of a descriptor
-  // only the address, in its low word, differs from one to the next.
+  // The descriptor of wgmma step `step` (32 bytes of k) for the rows from `tile` on. Descriptors of
+  // different steps differ only in the address, which is in the low word.
   __device__ static uint64_t descriptor(uint32_t tile, int step) {
-    constexpr int kRowBytes = kTransposed ? kBlock * int{sizeof(T)} : kStageRowBytes;  // of one k
+    constexpr int kRowBytes = kTransposed ? kBlock * int{sizeof(T)} : kStageRowBytes;  // for one k
     constexpr int kStepBytes = (kTransposed ? kDepth * kRowBytes : kRowBytes) / kStepsPerStage;
     constexpr int kLeading = kTransposed ? kBlockBytes : 16;
     const uint64_t first = wgmma_descriptor(tile, kLeading, /*stride=*/8 * kRowBytes, kRowBytes);
@@ -62,8 +63,8 @@ struct OperandTile {
   }
 };
 
-// wgmma drops the bits of a float that tf32 has no room for, which pulls sums of one sign together.
-// These threads round a stage's floats to nearest instead, in place, before any of them multiplies.
+// wgmma truncates floats to tf32, which biases sums of one sign towards zero. These threads round a
+// stage's floats to nearest instead, in place, before any of them multiplies.
 template <int kBytes, int kThreads>
 __device__ inline void round_stage_to_tf32(char* stage, int thread, int barrier) {
   static_assert(kBytes % (16 * kThreads) == 0);
@@ -82,9 +83,9 @@ __device__ inline void round_stage_to_tf32(char* stage, int thread, int barrier)
   named_barrier(barrier, kThreads);
 }
 
-// acc[i] (+)= A rows 64 i.. of the warpgroup's part times all of B, one stage. Asynchronous: the
-// caller waits. The accumulator of thread t holds rows t / 4 % 8 + 16 (t / 32) (+ 8), and of each
-// eight columns the pair 2 (t % 4).
+// acc[i] (+)= rows 64 i.. of the warpgroup's part of A times all of B, for one stage. Asynchronous:
+// the caller waits. The accumulator of thread t holds rows t / 4 % 8 + 16 (t / 32) (+ 8), and of
+// each eight columns the pair 2 (t % 4).
 template <typename T, typename ATile, typename BTile, int kBlocks, int kCount>
 __device__ inline void multiply_stage(float (&acc)[kBlocks][kCount], uint32_t a, uint32_t b,
                                       bool accumulate) {
@@ -101,10 +102,10 @@ __device__ inline void multiply_stage(float (&acc)[kBlocks][kCount], uint32_t a,
   wgmma_commit();
 }
 
-// Which of a block's warpgroups this is.
+// The index of this thread's warpgroup in the block.
 __device__ inline int uniform_warpgroup() { return uniform(int(threadIdx.x) / 128); }
 
-// Where a ring of stages stands: which stage is next, and the parity of its barriers' phase.
+// The position in a ring of stages: which stage is next, and the parity of its barriers' phase.
 template <int kStages>
 struct StageCursor {
   int stage = 0;

@@ -12,9 +12,9 @@ namespace ridgeline::cuda {
 enum class Major;  // device/wgmma.cuh: k or mn
 
 // D[m, n] = epilogue(sum over k of A[m, k] B[k, n]), accumulated in fp32. Pitches are in elements.
-//   A: [m, k] with pitch lda when k-major, [k, m] when mn-major.
-//   B: [n, k] with pitch ldb when k-major, [k, n] when mn-major.
-//   D: [m, n] with pitch ldd; overwritten; no alias of A or B.
+//   A: [m, k] with pitch lda if k-major, [k, m] if mn-major.
+//   B: [n, k] with pitch ldb if k-major, [k, n] if mn-major.
+//   D: [m, n] with pitch ldd; overwritten; must not alias A or B.
 struct GemmProblem {
   int m, n, k;
   const void* a;
@@ -28,20 +28,22 @@ struct GemmProblem {
 };
 
 struct GemmOptions {
-  // Start while the kernel before still runs, up to the point where its results are needed. Sound
-  // when that kernel was launched on the same stream; costs nothing when it does not take part.
+  // Start while the previous launch still runs, up to the point where its results are needed
+  // (programmatic dependent launch). Valid if that launch was on the same stream; costs nothing if
+  // it does not take part.
   bool overlap_previous = false;
-  // With overlap_previous: the kernel launched just before does not write A (B), so that a variant
-  // may fetch it while that one runs. Kernels before that one have ended by then.
+  // With overlap_previous: the launch just before does not write A (B), so a variant may fetch it
+  // while that launch runs. Launches before that one have ended by then.
   bool early_a = false, early_b = false;
 };
 
-// One way to compute a problem, ready to launch: tensor maps made, sizes chosen. Every variant is
-// deterministic: the same inputs give the same bits. Variants differ in the order of summation.
+// One way to compute a problem, ready to launch: tensor maps are made and sizes chosen. Every
+// variant is deterministic: equal inputs give equal bits. Variants differ in the order of
+// summation.
 struct PreparedGemm {
   std::string name;
   std::function<void(cudaStream_t)> run;
-  double estimate_us = 0;  // a guess (estimate.h); lists are sorted by it
+  double estimate_us = 0;  // from estimate.h; lists are sorted by it
 };
 
 }  // namespace ridgeline::cuda

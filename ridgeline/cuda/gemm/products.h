@@ -2,14 +2,15 @@
 
 #include "ridgeline/cuda/gemm/problem.h"
 
-// The products of a linear layer as problems of the tensor-core kernels (gemm/gemm.h), for code
-// that the host's compiler sees. Each list is sorted by estimated time, the best first; it may be
-// empty. All begin while the kernel before ends, and wait for its results.
+// The products of a linear layer as problems for the tensor-core functions (gemm/gemm.h), for code
+// that the host compiler compiles. Each list is sorted by estimated time, the best first, and may
+// be empty. All of them start while the previous launch ends, and wait for its results.
 namespace ridgeline::cuda {
 
 enum class GemmType { bf16, fp16, tf32 };
 
-// y[n, out] = f(x[n, in] . w[out, in]^T + b[out]), f relu or nothing; b may be null without relu
+// y[n, out] = f(x[n, in] . w[out, in]^T + b[out]), where f is relu or the identity; b may be null
+// without relu
 struct LinearGemm {
   GemmType type;
   int n, in, out;
@@ -17,7 +18,7 @@ struct LinearGemm {
   const float* b;
   void* y;
   bool relu;
-  bool constant_w = false;  // the kernel before does not write w
+  bool constant_w = false;  // the previous launch does not write w
 };
 std::vector<PreparedGemm> linear_gemms(const LinearGemm& product);
 

@@ -10,37 +10,38 @@
 #include "ridgeline/cuda/gemm/gemm_persistent.cuh"
 #include "ridgeline/cuda/gemm/gemm_split.cuh"
 
-// All the ways this library has to compute a product, for a planner to time.
+// All the ways this library has to compute a product, for the planner to measure.
 namespace ridgeline::cuda {
 
-// Stages: as deep as lets two blocks share an SM (113 KB each), so that one loads while the other
-// finishes, or the next kernel's while this one's do; 64x128 has an SM to itself. Left out, from
-// sweeps over M = 512 to 8192, N = 16 to M on an H200: 128x128 and a one-stage 64x128 never won;
-// 128x64 with six stages won once and a one-stage 64x64 six times, by a few per cent.
+// The number of stages is the largest with which two blocks share an SM (113 KB each), so that one
+// block loads while the other finishes, or the next launch's blocks load while this one's finish;
+// 64x128 has an SM to itself. Sweeps over M = 512 to 8192, N = 16 to M on an H200 excluded these:
+// 128x128 and a one-stage 64x128 never won; 128x64 with six stages won once and a one-stage 64x64
+// six times, by a few per cent.
 using Split64x16 = SplitTile<64, 16, 9>;
 using Split64x32 = SplitTile<64, 32, 7>;
 using Split64x64 = SplitTile<64, 64, 5>;
 using Split128x64 = SplitTile<128, 64, 3>;
 using Split64x128 = SplitTile<64, 128, 7>;
-// Of large matrices: one block an SM, as deep as fits.
+// For large matrices: one block per SM, with as many stages as fit.
 using Deep128x16 = SplitTile<128, 16, 9>;
 using Deep128x32 = SplitTile<128, 32, 8>;
 using Deep64x64 = SplitTile<64, 64, 11>;
-// Large is what has blocks for most of an H200's 132 SMs: 12 tiles of 128 rows, and k
-// in up to eight shares.
+// A matrix is large if it has blocks for most of an H200's 132 SMs: 12 tiles of 128 rows, with k in
+// up to eight parts.
 constexpr int kLeastDeepRows = 12 * 128;
-// Of few results narrow tiles are tried whatever the sides of D: up to 128 tiles, about one for
-// each SM.
+// If there are few results, narrow tiles are tried whatever the shape of D: up to 128 tiles, about
+// one per SM.
 template <typename Tile>
 constexpr int64_t kFewResults = int64_t{128} * Tile::kM* Tile::kN;
 
-// k of the flat ones fits in the registers.
+// The most k that the flat variants can hold in registers.
 constexpr int kMostFlatDepth = 64;
 
-// Blocks beyond this many an SM only add launch work to a product whose k is already split.
+// More blocks than this per SM only add launch work to a product whose k is already split.
 constexpr int kMaxSplitBlocksPerSm = 4;
 
-// A launch takes so many blocks along its second and third axis.
+// The limit of a grid's second and third dimensions.
 constexpr int kMostGridRows = 65535;
 
 struct GemmDevice {
@@ -59,7 +60,7 @@ inline GemmDevice current_gemm_device() {
   return device;
 }
 
-// D^T = B^T A^T: the same memory read the other way round.
+// D^T = B^T A^T, with the same memory interpreted as transposed.
 inline GemmProblem swap_operands(const GemmProblem& p) {
   return {p.n, p.m, p.k, p.b, p.ldb, p.b_major, p.a, p.lda, p.a_major, p.d, p.ldd};
 }
@@ -72,7 +73,7 @@ class GemmVariants {
     rates_.sms = device_.sms;
   }
 
-  // The ones that suit a problem as it stands: D's tiles large or small, k split or not.
+  // Variants for the problem itself: large or small tiles of D, with k split or not.
   void add_wgmma(std::vector<PreparedGemm>& list) const {
     if (device_.major != 9 || !tma_accepts<In>(p_.a, p_.lda) || !tma_accepts<In>(p_.b, p_.ldb)) {
       return;
@@ -83,13 +84,14 @@ class GemmVariants {
     if (!tma_accepts<Out>(p_.d, p_.ldd) || p_.n * sizeof(Out) % 16 != 0) return;
     add_persistent<PersistentTile<128, 128>>(list);
     add_persistent<PersistentTile<128, 256>>(list);
-    // Whole waves where the tiles above leave most of one idle: 10 or 20 x 13 of these are 2560 x
-    // 2704. The smaller is better for short k, but an mn-major B comes by 64 columns.
+    // Gives whole waves where the tiles above would leave most of one idle: a 2560 x 2704 output
+    // has 10 or 20 x 13 of these tiles. The smaller one is better for short k, but an mn-major B is
+    // loaded in blocks of 64 columns.
     if constexpr (sizeof(In) == 2) {
       add_persistent<PersistentTile<kB == Major::k ? 128 : 256, 208>>(list);
     }
   }
-  // Those whose operands go straight to registers, by whole units of 16 bytes.
+  // Variants whose operands go straight to registers, in whole units of 16 bytes.
   void add_direct(std::vector<PreparedGemm>& list) const {
     if constexpr (sizeof(In) == 2 && kA == kB) {
       if (device_.major != 9 || p_.k > kMostFlatDepth ||
@@ -104,8 +106,8 @@ class GemmVariants {
       }
     }
   }
-  // From the swapped problem: the ones for a D with few rows; and of one with few columns, as a
-  // tile's rows, narrow tiles of the many rows.
+  // Variants of the swapped problem: for a D with few rows, and for a D with few columns (which
+  // become a tile's rows), with narrow tiles along its many rows.
   void add_wgmma_swapped(std::vector<PreparedGemm>& list) const {
     if (device_.major != 9 || !tma_accepts<In>(p_.a, p_.lda) || !tma_accepts<In>(p_.b, p_.ldb)) {
       return;

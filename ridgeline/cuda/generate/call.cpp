@@ -29,7 +29,7 @@ std::string match(const Rest& rest, CallNet& net) {
     x = linear->y;
     net.layers.push_back({linear});
     const auto* activation = rest.get<Activation>(at);
-    // The one behind the last layer may be what writes the outputs.
+    // The activation after the last layer may be the op that writes the outputs.
     if (activation == nullptr || activation->x.id != x.id || rest.get<Linear>(at + 1) == nullptr) {
       continue;
     }
@@ -82,7 +82,7 @@ std::string match(const Rest& rest, CallNet& net) {
   return {};
 }
 
-// A call is one cluster for each 16 samples: what its blocks share lies in shared memory.
+// A call uses one cluster per 16 samples; the data that its blocks share is in shared memory.
 class CallWriter {
  public:
   explicit CallWriter(const CallNet& net) : net_(net), layers_(net.layers.size()) {}
@@ -108,7 +108,7 @@ class CallWriter {
   int64_t shared_depth(int64_t extent) const {
     return depth(extent) + 32 / number_bytes(net_.math);
   }
-  // Columns of a block.
+  // Columns per block.
   int64_t columns(size_t l) const { return 16 * ((units(out(l)) + kCallBlocks - 1) / kCallBlocks); }
   bool last(size_t l) const { return l + 1 == layers_; }
   int64_t y_ld(size_t l) const { return last(l) ? up(out(l), 16) : shared_depth(out(l)); }
@@ -122,7 +122,7 @@ class CallWriter {
   std::string text_;
   std::vector<Value> arguments_;
   MemoryLayout space_, shared_;
-  std::vector<size_t> weights_;  // places in the workspace
+  std::vector<size_t> weights_;  // offsets in the workspace
 };
 
 void CallWriter::head() {
@@ -148,7 +148,7 @@ void CallWriter::head() {
   }
 }
 
-// Weights as products read them, with zeros around them.
+// Writes the function that copies weights to the layout that products read, padded with zeros.
 void CallWriter::spread() {
   line("extern \"C\" __global__ void {}(const __grid_constant__ Args args) {{", kSpreadName);
   line("  const int thread = int(blockIdx.x * blockDim.x + threadIdx.x);");
@@ -197,7 +197,7 @@ void CallWriter::call() {
   shared_.take(clear_to - shared_.end(), 1);
   line("  const int rank = int(cluster_rank()), row = 16 * int(blockIdx.x / {});", kCallBlocks);
   line("  const int rows = min({}, {} - row);", rows, net_.batch());
-  // The weights of layers as far ahead as there are registers.
+  // Loads the weights of as many layers ahead as there are registers for.
   std::vector<std::string> names;
   int registers = 0;
   size_t fetched = 0;
@@ -260,7 +260,7 @@ void CallWriter::call() {
   const int64_t clusters = (net_.batch() + 15) / 16;
   if (clusters == 1) {
     line("  if (threadIdx.x == 0) *tick = i32(call + 1);");
-  } else {  // the last cluster counts, because others may not have read the tick yet
+  } else {  // the last cluster increments it, because others may not have read the tick yet
     line("  if (threadIdx.x == 0 && atomicAdd(global<u32>(args.barrier), 1u) == {}) {{",
          clusters - 1);
     line("    *global<u32>(args.barrier) = 0;");

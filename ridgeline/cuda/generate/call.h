@@ -8,7 +8,7 @@
 namespace ridgeline::cuda::generate {
 
 // An inference call of a perceptron that is a whole program: a gather, linear layers with
-// activations, softmax or an activation or a copy, maybe the places of the largest, tick.
+// activations, then softmax, an activation or a copy, optionally argmax, and tick.
 struct CallNet {
   struct Layer {
     const Linear* linear = nullptr;
@@ -17,7 +17,7 @@ struct CallNet {
   const Gather* inputs = nullptr;
   std::vector<Layer> layers;
   bool softmax = false;
-  Value outputs, largest;  // largest may be absent
+  Value outputs, largest;  // largest: the argmax; may be absent
   const Tick* tick = nullptr;
   Math math = Math::fp32;
   std::vector<ValueId> inside;
@@ -27,11 +27,11 @@ struct CallNet {
 };
 CallNet match_call(const Rest& rest);
 
-// Blocks of a cluster, which takes 16 samples.
+// Blocks per cluster; a cluster takes 16 samples.
 constexpr int kCallBlocks = 8;
 
-// The kernel's source. Weights lie where Source::workspace_bytes counts, in the layout that a
-// second function of the source (kSpreadName) brings them into, once.
+// Writes the source. Weights are in the workspace (Source::workspace_bytes), in a layout that a
+// second function of the source (kSpreadName) converts them to, once.
 Source write_call(const CallNet& net);
 constexpr const char* kSpreadName = "ridgeline_spread";
 

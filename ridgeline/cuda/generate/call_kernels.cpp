@@ -49,7 +49,7 @@ class CallStep final : public Step {
  private:
   static constexpr size_t kBarrier = 256;
   GpuFunction function_;
-  DeviceBuffer weights_;  // as products read them, behind the counter of clusters
+  DeviceBuffer weights_;  // in the layout that products read, after the counter of clusters
   cudaStream_t stream_;
   Args args_{};
 };

@@ -16,7 +16,7 @@
 
 namespace ridgeline::cuda::generate {
 
-// As nvrtc.h declares them, so that building needs no header of it.
+// Declared as in nvrtc.h, so that building does not need that header.
 struct Nvrtc::Api {
   using Program = void*;
   int (*version)(int*, int*) = nullptr;
@@ -111,7 +111,7 @@ Compiled Nvrtc::compile(const std::string& source, const std::string& architectu
 
 namespace {
 
-// FNV-1a, twice with different starts: 128 bits against mixing up sources.
+// FNV-1a, twice with different seeds: 128 bits, so that sources do not collide.
 std::string hash_of(const std::string& text) {
   uint64_t a = 14695981039346656037ull, b = 0x9E3779B97F4A7C15ull;
   for (const char c : text) {
@@ -122,7 +122,8 @@ std::string hash_of(const std::string& text) {
   return fmt::format("{:016x}{:016x}", a, b);
 }
 
-// A kept file: the key it was made for, then the code, each behind its length and hash.
+// The format of a cached file: the key it was made for, then the code, each preceded by its length
+// and hash.
 constexpr char kMagic[] = "ridgeline-kernel 1\n";
 
 }  // namespace
@@ -144,7 +145,7 @@ Compiled compile_or_take(const std::string& source, const std::string& architect
         const std::string code = text.substr(head);
         if (text.substr(head - 33, 32) == hash_of(code)) return {{code.begin(), code.end()}, {}, 0};
       }
-    } catch (const Error&) {  // compiled again below
+    } catch (const Error&) {  // it is compiled again below
     }
   }
   Compiled compiled = nvrtc.compile(source, architecture);
@@ -152,12 +153,13 @@ Compiled compile_or_take(const std::string& source, const std::string& architect
     std::filesystem::create_directories(file.parent_path());
     const std::string code(compiled.code.begin(), compiled.code.end());
     const std::string text = kMagic + name + "\n" + hash_of(code) + "\n" + code;
-    // Written under a name of this process's own: two may compile the same at a time.
+    // Written under a name of this process's own, because two processes may compile the same source
+    // at once.
     const auto own = file.parent_path() / fmt::format("{}.{}", name, getpid());
     write_file_atomic(own, std::as_bytes(std::span(text.data(), text.size())));
     chmod(own.c_str(), 0600);
     std::filesystem::rename(own, file);
-  } catch (const std::exception&) {  // it only saves time
+  } catch (const std::exception&) {  // ignored: the cache only saves time
   }
   return compiled;
 }

@@ -4,7 +4,7 @@
 
 namespace ridgeline::cuda::generate {
 
-// A header of generate/device as this build has it, under the name that sources include it by.
+// A header of generate/device in this build, under the name by which sources include it.
 struct DeviceHeader {
   const char *name, *text;
 };

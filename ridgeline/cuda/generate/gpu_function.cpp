@@ -5,7 +5,7 @@
 namespace ridgeline::cuda::generate {
 namespace {
 
-// The driver is not linked: its functions are looked up when they are needed.
+// The driver library is not linked: its functions are looked up when they are needed.
 struct Driver {
   decltype(&cuModuleLoadData) load = nullptr;
   decltype(&cuModuleUnload) unload = nullptr;
@@ -59,7 +59,7 @@ GpuFunction::GpuFunction(const std::vector<char>& cubin, const Source& source)
       cluster_(unsigned(source.cluster)),
       shared_bytes_(unsigned(source.shared_bytes)) {
   const Driver& d = driver();
-  check(cudaFree(nullptr), "the GPU's context");  // makes it current
+  check(cudaFree(nullptr), "the GPU's context");  // makes the context current
   d.check(d.load(&module_, cubin.data()), "its code");
   try {
     d.check(d.function(&function_, module_, kKernelName), kKernelName);

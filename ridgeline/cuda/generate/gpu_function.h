@@ -10,7 +10,7 @@
 
 namespace ridgeline::cuda::generate {
 
-// Machine code loaded into the current device's context, ready to be launched.
+// Machine code that is loaded into the current device's context and ready to launch.
 class GpuFunction {
  public:
   // Throws Error(device).
@@ -20,9 +20,9 @@ class GpuFunction {
   GpuFunction& operator=(const GpuFunction&) = delete;
 
   int registers() const { return registers_; }
-  int local_bytes() const { return local_bytes_; }  // of spilled registers, a thread
+  int local_bytes() const { return local_bytes_; }  // spilled registers, per thread
   void launch(const Args& args, cudaStream_t stream) const;
-  // Launches another function of the same code on blocks of 256 threads.
+  // Launches another function of the same code with blocks of 256 threads.
   void launch_other(const char* name, int blocks, const Args& args, cudaStream_t stream) const;
 
  private:

@@ -71,7 +71,8 @@ class GeneratedStep final : public Step {
 
  private:
   GpuFunction function_;
-  DeviceBuffer barrier_;  // of its own: what others leave in a workspace would let blocks pass
+  // Not in the workspace, where leftovers of other kernels would let blocks pass the barrier.
+  DeviceBuffer barrier_;
   cudaStream_t stream_;
   Args args_{};
 };

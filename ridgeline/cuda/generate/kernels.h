@@ -8,22 +8,22 @@
 
 namespace ridgeline::cuda {
 
-// Kernels that take a whole program and generate a GPU function for it
+// Kernels that cover a whole program and generate a GPU function for it
 // (docs/internals/generator.md).
 KernelTable generated_kernels();
-// One of them, with its products as `tiles` says.
+// One of them, whose products are tiled as `tiles` states.
 Kernel generated_kernel(std::string name, generate::Tiles tiles);
-// For inference: they read the weights when they are prepared.
+// For inference: these read the weights when they are prepared.
 KernelTable generated_call_kernels();
 
-// The source of the GPU function that would be generated for a program; "" if none covers it.
+// The source of the GPU function that would be generated for a program; "" if no kernel covers it.
 std::string generated_source(const Program& program, const CudaRuntime& runtime,
                              generate::Tiles tiles = generate::Tiles::where_faster);
-// The same for reading, whatever the runtime is of: for an H200 where it is of no GPU. Throws
-// Error(usage) with the reason where none is generated.
+// As above, for people to read, on any runtime: without a GPU it is the source for an H200. Throws
+// Error(usage) with the reason if nothing would be generated.
 std::string readable_source(const Program& program, const Runtime& runtime);
 
-// What compiles generated kernels: "NVRTC 13.0", or why there is nothing and what is lost.
+// What compiles generated functions: "NVRTC 13.0", or why it is missing and what that costs.
 std::string generator_support();
 
 }  // namespace ridgeline::cuda

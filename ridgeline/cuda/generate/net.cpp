@@ -19,8 +19,8 @@ std::optional<Math> math_of(DType dtype, Precision precision) {
 
 namespace {
 
-// Why the types of weights and states do not fit. Weights are of the values' type, or kept in fp32
-// with copies for products and biases that have none. Gradients are never stored, so that their
+// Why the types of weights and states do not fit. Weights have the type of the values, or are kept
+// in fp32 with copies for products; biases have no copies. Gradients are never stored, so their
 // type does not matter.
 std::string refuse_types(const NetStep& net) {
   const DType dtype = net.inputs->y.dtype;

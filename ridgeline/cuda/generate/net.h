@@ -6,29 +6,30 @@
 
 namespace ridgeline::cuda::generate {
 
-// What generated kernels multiply with: numbers.cuh has one class for each.
+// The number types that generated functions multiply in: numbers.cuh has one class for each.
 enum class Math : uint8_t { bf16, fp16, tf32, fp32, fp64 };
 
 using NetLayer = MlpStepOps::Layer;
 
-// A whole training step of a multilayer perceptron, and what it is computed in.
+// A whole training step of a multilayer perceptron, and the number type it is computed in.
 struct NetStep : MlpStepOps {
   Math math = Math::fp32;
 
   const Value& loss() const;
   const Value& correct() const;
   double scale() const;
-  // Values of a sample's target; 0: a label.
+  // Values per sample of the target; 0 if it is a label.
   int64_t target_columns() const;
   bool adam() const { return layers.front().adam_w != nullptr; }
-  // As updates keep weights (masters, or what products read) and biases.
+  // The type in which updates keep weights (master weights, or those that products read) and
+  // biases.
   DType kept() const { return adam() ? layers[0].adam_w->w.dtype : layers[0].sgd_w->w.dtype; }
 };
 
-// What values of this type are multiplied with, if they are.
+// The number type in which values of this dtype are multiplied, if they can be.
 std::optional<Math> math_of(DType dtype, Precision precision);
 
-// The step that the whole of the program is.
+// Matches a whole program to such a step.
 NetStep match_net_step(const Rest& rest);
 
 }  // namespace ridgeline::cuda::generate

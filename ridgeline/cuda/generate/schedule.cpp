@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kWarps = 8;
 
-// Multiply-adds a cycle of an SM that these kernels reach, roughly.
+// The multiply-adds per cycle and SM that these functions reach, roughly.
 double rate_of(Math math) {
   switch (math) {
     case Math::bf16:
@@ -21,24 +21,24 @@ double rate_of(Math math) {
   }
 }
 
-// Cycles that a phase takes whatever it computes: the barrier, and the way of the first operands
-// and the last results.
+// Cycles that a phase takes whatever it computes: the barrier, and the latency of the first
+// operands and the last results.
 constexpr double kPhase = 3200, kLatency = 800, kStripStage = 500, kBytesPerCycle = 48;
-constexpr double kStripBytes = 26;  // a cycle, by the few loads that a block has under way
+constexpr double kStripBytes = 26;  // per cycle, with the few loads that a block has in flight
 constexpr double kOutputs = 60;
-constexpr double kStreamBytes = 30;  // a cycle of an SM, of what updates fetch and store
-// Parts of gradients must save more than their barrier and the way of the sums: measured, nets that
-// gain less by estimate lose.
+constexpr double kStreamBytes = 30;  // per cycle and SM, for what updates fetch and store
+// Splitting gradients into parts must save more than the additional barrier and the exchange of
+// sums. According to measurements, networks with a smaller estimated gain become slower.
 constexpr double kLatePhase = 3 * kPhase;
-constexpr double kPartial = 250;  // of a unit's sums that are stored as they are
-constexpr double kTileSlab = 100, kTileLatency = 1200;  // of a product from shared memory
+constexpr double kPartial = 250;                        // per unit whose sums are stored unreduced
+constexpr double kTileSlab = 100, kTileLatency = 1200;  // for a product from shared memory
 double tile_rate(Math math) { return math == Math::tf32 ? 700 : 1400; }
 
 int units(int64_t extent) { return int((extent + 15) / 16); }
 int divide_up(int a, int b) { return (a + b - 1) / b; }
 int chunks_of(int64_t depth, Math math) { return divide_up(int(depth), chunk_of(math)); }
 
-// Those of them that a warpgroup makes from shared memory.
+// The candidates that a warpgroup computes from shared memory.
 void tiled_products(int64_t rows, int64_t columns, int64_t depth, Math math, double each_unit,
                     const std::vector<int>& splits, std::vector<ProductPlan>* all) {
   const int slabs = divide_up(chunks_of(depth, math), 2);
@@ -66,8 +66,8 @@ void tiled_products(int64_t rows, int64_t columns, int64_t depth, Math math, dou
   }
 }
 
-// Ways to share a product out over the grid. `cycles` are those of one tile; each_unit: of what is
-// done with 16 x 16 results.
+// Candidates for splitting a product over the grid. `cycles` is for one tile; each_unit is the cost
+// of what is done with 16 x 16 results.
 std::vector<ProductPlan> grid_products(int64_t rows, int64_t columns, int64_t depth, Math math,
                                        Tiles tiles, double each_unit,
                                        const std::vector<int>& splits = {1}) {
@@ -89,7 +89,7 @@ std::vector<ProductPlan> grid_products(int64_t rows, int64_t columns, int64_t de
         const int row_tiles = divide_up(units(rows), mt * down);
         const int column_tiles = divide_up(units(columns), nt * across);
         const double loads = kWarps * 2.0 * (mt + nt) * 512 / 64;  // through L1
-        // What comes from L2: each row of the block's tile once.
+        // Traffic from L2: each row of the block's tile once.
         const double l2 = split * 16.0 * (mt * down + nt * across) * 64 / kBytesPerCycle;
         const double products = kWarps * double(mt * nt) * 256 * chunk_of(math) / rate_of(math);
         for (const int parts : splits) {
@@ -110,14 +110,14 @@ std::vector<ProductPlan> grid_products(int64_t rows, int64_t columns, int64_t de
   return all;
 }
 
-// Warpgroups take operands as they are stored: fp32 numbers that are not rounded to tf32 they
-// would cut off, and wider ones they do not multiply.
+// Warpgroups take operands in their stored form: they would truncate fp32 values that are not
+// rounded to tf32, and cannot multiply wider types.
 Tiles tiles_of(const Target& target, Math math, bool of_gradients) {
   const bool half = math == Math::bf16 || math == Math::fp16;
   return half || (math == Math::tf32 && !of_gradients) ? target.tiles : Tiles::never;
 }
 
-// The fastest in a phase of its own.
+// The fastest candidate in a phase of its own.
 ProductPlan grid_product(int64_t rows, int64_t columns, int64_t depth, Math math,
                          const Target& target, bool of_gradients) {
   const auto cost = [&](const ProductPlan& plan) {
@@ -131,22 +131,23 @@ ProductPlan grid_product(int64_t rows, int64_t columns, int64_t depth, Math math
   return best;
 }
 
-// Bytes that the update of a weight moves: itself, its states, and the copies that products read.
+// The bytes that the update of a weight moves: itself, its states, and the copies that products
+// read.
 double update_bytes(const NetStep& net) {
   const int states = net.adam() ? 2 : net.layers[0].sgd_w->m ? 1 : 0;
   return 2.0 * (states * value_bytes(net.math) + double(size_of(net.kept()))) +
          2.0 * number_bytes(net.math);
 }
 
-// The gradients of all weights, which share a phase: the longest tile may take so many cycles, and
-// within them each product has as few tiles as it can. Cycles of the phase, and of that of late
-// updates, into `cycles`.
+// The products for the gradients of all weights, which share a phase. For each limit on the cycles
+// of the longest tile, every product takes as few tiles as it can within that limit. `cycles`
+// receives the cycles of the phase and of the phase of late updates.
 std::vector<ProductPlan> weight_products(const NetStep& net, const Target& target, double* cycles) {
   std::vector<std::vector<ProductPlan>> ways;
   std::vector<double> limits;
   const Tiles tiles = tiles_of(target, net.math, true);
   const double bytes = update_bytes(net);
-  // A norm wants whole gradients.
+  // A norm needs whole gradients.
   const std::vector<int> splits = net.norm != nullptr || !target.parts
                                       ? std::vector{1}
                                       : std::vector{1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
@@ -164,7 +165,7 @@ std::vector<ProductPlan> weight_products(const NetStep& net, const Target& targe
   *cycles = std::numeric_limits<double>::infinity();
   double last = 0;
   for (const double limit : limits) {
-    if (limit < 1.02 * last) continue;  // hardly another choice
+    if (limit < 1.02 * last) continue;  // hardly a different choice
     last = limit;
     std::vector<ProductPlan> now;
     int tiles = 0;
@@ -201,7 +202,7 @@ ProductPlan strip_product(int strip_units, int64_t columns, int64_t depth, Math 
   const int column_units = units(columns), chunks = chunks_of(depth, math);
   if (column_units >= kWarps) {
     plan.nt = column_units >= 2 * kWarps && strip_units <= 2 ? 2 : 1;
-    // Of a short sum little is under way at a time but what its columns have side by side.
+    // With a short sum, only the neighbouring columns keep several loads in flight.
     if (chunks <= 2 && column_units >= 4 * kWarps && strip_units == 1) plan.nt = 4;
   } else {
     plan.split = kWarps;
@@ -213,7 +214,7 @@ ProductPlan strip_product(int strip_units, int64_t columns, int64_t depth, Math 
   plan.ring = std::clamp(divide_up(chunks, plan.split), 1, std::max(2, (shared ? 16 : 32) / loads));
   const double bytes = 16.0 * column_units * chunks * 64;
   const double sums = 256.0 * strip_units * column_units * chunks * chunk_of(math);
-  // Few warps with something to do do not reach the rate.
+  // A few busy warps do not reach the full rate.
   const double busy = std::min(1.0, double(column_units * plan.split) / kWarps);
   plan.cycles = kStripStage + std::max(bytes / kStripBytes, sums / (rate_of(math) * busy)) +
                 (plan.split > 1 ? 150 : 0);
@@ -272,7 +273,7 @@ size_t shared_bytes(const NetStep& net, const Schedule& schedule) {
     }
     widest = std::max(widest, operand(net.layers[l].out()));
   }
-  bytes += 2 * widest;                                                 // gradients, in turns
+  bytes += 2 * widest;                                                 // gradients, double buffered
   bytes += rows * up(net.layers[last].out(), 16) * value_bytes(math);  // outputs
   bytes += rows * (8 + 4 + 4);                                         // losses, hits, labels
   bytes += rows * net.target_columns() * value_bytes(math);            // or values
@@ -283,7 +284,7 @@ size_t shared_bytes(const NetStep& net, const Schedule& schedule) {
   return size_t(bytes + scratch + 1024);
 }
 
-// Slabs of tiled products as far ahead as there is shared memory for.
+// Makes the rings of tiled products as deep as shared memory allows.
 void deepen_rings(const NetStep& net, const Target& target, Schedule* schedule) {
   for (int ring = 7; ring >= 4; --ring) {
     for (auto* plans : {&schedule->forward, &schedule->backward, &schedule->weights}) {
@@ -307,7 +308,7 @@ Schedule choose_schedule(const NetStep& net, const Target& target, int chain) {
   best.cycles = std::numeric_limits<double>::infinity();
   best.refusal = "wants more shared memory than there is";
   if (target.tiles == Tiles::always) chain = layers;
-  int lowest = 0;  // strips begin above the layers that are normalised over the batch
+  int lowest = 0;  // strips begin above the layers with batch normalisation
   for (int l = 0; l < layers; ++l) lowest = over_batch(net.layers[size_t(l)]) ? l + 1 : lowest;
   for (int first = lowest; first <= layers; ++first) {
     if (chain >= 0 && first != chain) continue;

@@ -9,47 +9,50 @@
 
 namespace ridgeline::cuda::generate {
 
-// Whether products of the grid go by way of shared memory. `always` is for tests: all layers are
-// phases of the grid then.
+// Whether grid products go through shared memory. `always` is for tests; all layers are then phases
+// of the grid.
 enum class Tiles : uint8_t { never, where_faster, always };
 
-// What the kernel is written for.
+// The device that the function is generated for.
 struct Target {
   int architecture = 90;  // 10 * major + minor
-  int blocks = 132;       // that are resident at a time: SMs
+  int blocks = 132;       // resident at a time: the number of SMs
   size_t shared_bytes = 227 * 1024;
   Tiles tiles = Tiles::where_faster;
-  bool parts = true;  // of gradients over long batches
+  bool parts = true;  // whether gradients over long batches may be split into parts
 };
 
-// How a product is shared out, see product.cuh.
+// How a product is distributed, see product.cuh.
 struct ProductPlan {
-  int rows = 0, columns = 0, depth = 0;  // of the results, and what is summed over
+  int rows = 0, columns = 0, depth = 0;  // of the results, and the length of the sums
   int mt = 1, nt = 1, split = 1, ring = 4;
-  int down = 1;        // groups below one another, of those of a block (grid products)
-  bool tiled = false;  // by warpgroups from shared memory (grid products); `down` counts those
-  int parts = 1;       // of the depth, which other blocks sum; they are added up behind a barrier
-  int tiles = 0;       // for blocks to take, parts of them counted singly
-  double cycles = 0;   // by estimate
+  int down = 1;  // vertically adjacent groups of a block (grid products)
+  // Computed by warpgroups from shared memory (grid products); `down` counts those.
+  bool tiled = false;
+  int parts = 1;  // parts of the depth, which several blocks sum; they are added after a barrier
+  int tiles = 0;  // tiles for blocks to take; each part counts as a tile
+  double cycles = 0;  // estimated
 };
 
-// A training step as phases with barriers of the grid between them:
-//   forward of layers 0 .. chain - 1, a phase each, tiles over all blocks; a further phase of each
-//   that is normalised, except for the last of them, which is normalised by the strips
-//   strips of rows, a block each: layers chain .. last, the loss, the gradients of those layers'
-//   inputs gradients of the inputs of layers chain - 1 .. 1, a phase each gradients of all weights,
-//   and updates
-// `chain` may be the number of layers: then the strips hold the loss alone.
+// A training step as phases with grid barriers between them:
+//   1. The forward pass of layers 0 .. chain - 1, one phase each, with tiles over all blocks. A
+//      normalised layer has a further phase, except for the last of these layers, which the strips
+//      normalise.
+//   2. Strips of rows, one per block: layers chain .. last, the loss, and the gradients of those
+//      layers' inputs.
+//   3. The gradients of the inputs of layers chain - 1 .. 1, one phase each.
+//   4. The gradients of all weights, and the updates.
+// `chain` may equal the number of layers; the strips then compute only the loss.
 struct Schedule {
   int blocks = 0;
   int chain = 0;
-  int strip_units = 1;  // of 16 rows
+  int strip_units = 1;  // units of 16 rows per strip
   int strips = 0;
-  std::vector<ProductPlan> forward, backward, weights;  // by layer; backward[0] is none
+  std::vector<ProductPlan> forward, backward, weights;  // by layer; backward[0] is empty
   double cycles = 0;
   std::string refusal;
 
-  // Whether gradients of weights are stored in parts, and used behind one more barrier.
+  // Whether gradients of weights are stored in parts and applied after one more barrier.
   bool late_updates() const {
     for (const ProductPlan& plan : weights) {
       if (plan.parts > 1) return true;
@@ -59,31 +62,31 @@ struct Schedule {
   bool in_strip(size_t layer) const { return int(layer) >= chain; }
 };
 
-// Numbers a chunk of 64 bytes, and bytes a number, of operands.
+// Values per chunk of 64 bytes, and bytes per value, of operands.
 int chunk_of(Math math);
 int number_bytes(Math math);
-int value_bytes(Math math);  // of sums and updates
+int value_bytes(Math math);  // bytes of a sum or an updated value
 inline int64_t up(int64_t extent, int64_t to) { return (extent + to - 1) / to * to; }
 
-// Of a layer that is normalised: whether over the batch. That takes a barrier of the grid.
+// Whether a normalised layer is normalised over the batch, which takes a grid barrier.
 inline bool over_batch(const NetLayer& layer) { return layer.norm.batch != nullptr; }
 
-// A product of a strip of rows by one block; `shared`: its rows lie in shared memory.
+// The product of a strip of rows by one block. `shared`: its rows are in shared memory.
 ProductPlan strip_product(int strip_units, int64_t columns, int64_t depth, Math math, bool shared);
 
-// Bytes of shared memory that a product takes for its sums or operands.
+// Bytes of shared memory that a product needs for its sums or operands.
 int64_t scratch_bytes(const ProductPlan& plan, Math math);
 
-// Whether f' is kept beside y of a layer, because what products read does not tell it.
+// Whether f' is stored beside a layer's y, because it cannot be computed from what products read.
 bool keeps_slopes(const NetLayer& layer, Math math);
 
-// Bytes of shared memory that normalisations put statistics in.
+// Bytes of shared memory for the statistics of normalisations.
 int64_t norm_scratch_bytes(const NetStep& net, const Schedule& schedule);
 
-// Bytes of shared memory that the strips take.
+// Bytes of shared memory for the strips.
 size_t shared_bytes(const NetStep& net, const Schedule& schedule);
 
-// The best by estimate; `chain` >= 0 fixes where strips begin.
+// The best schedule by estimate; `chain` >= 0 fixes where the strips begin.
 Schedule choose_schedule(const NetStep& net, const Target& target, int chain = -1);
 
 }  // namespace ridgeline::cuda::generate

@@ -287,7 +287,7 @@ void Writer::take_targets() {
     line("}};");
     return;
   }
-  // Gathered into their own type, to which they are rounded.
+  // Targets are gathered into their own type, to which they are rounded.
   line("const float* const wanted = {};", pointer(net_.targets->set, "float"));
   line("const auto take_targets = [&](int strip, i64 at) {{");
   line("  for (int i = int(threadIdx.x); i < {}; i += kThreads) {{", rows * columns);

@@ -47,7 +47,7 @@ void Writer::gradients() {
     offset = (offset + p.tiles) % plan_.blocks;
   }
   phase();
-  // Biases from the last block on, which most likely has no tile.
+  // Biases go to the last blocks first, because these most likely have no tile.
   line("const int warp = warp_of(), spare = (kBlocks - 1 - block) * kWarps + kWarps - 1 - warp;");
   int biases = 0;
   for (size_t l = 0; l < layers_; ++l) biases += net_.layers[l].linear->b ? bias_tasks(l) : 0;

@@ -2,7 +2,7 @@
 
 namespace ridgeline::cuda::generate {
 
-// Strips of the batch that normalise where layers are phases of the grid.
+// The rows of a strip of the batch in a normalisation phase of the grid.
 constexpr int kNormRows = 16;
 
 std::string Writer::norm_type(size_t l) const {
@@ -41,8 +41,8 @@ void Writer::norm_pointers() {
   }
 }
 
-// `row`: the batch row that z and its statistics begin with. Strips have copies of a batch's
-// statistics: those of the grid are there only after a barrier.
+// `row`: the batch row at which z and its statistics begin. Strips have copies of a batch's
+// statistics, because those of the grid exist only after a barrier.
 std::string Writer::norm(size_t l, const char* row, bool in_phase) const {
   const MlpStepOps::Norm& norm = net_.layers[l].norm;
   const bool copies = copies_statistics(l) && !in_phase;
@@ -72,7 +72,7 @@ std::string Writer::norm_backward(size_t l, const char* rows, int parts, const c
                      shared ? dy_shared(l) : of("n", l), to, of("d", l, "t"), shared ? row : "0");
 }
 
-// Parts of 64 columns or more, so that all blocks have something to do.
+// Splits columns into parts of 64 or more, so that all blocks have work.
 int Writer::norm_parts(size_t l) const {
   const int strips = units(net_.batch());
   return std::clamp(plan_.blocks / strips, 1, std::max(1, units(width(l)) / 4));

@@ -122,8 +122,8 @@ void Writer::strips() {
       loss();
       lost = true;
     }
-    // What the next ones multiply by, as far ahead as registers allow. Gradients need outputs
-    // that are there only when the last layer is on its way.
+    // Prefetches the next operands as far ahead as registers allow. Gradients need outputs that
+    // exist only once the last layer is being computed.
     for (; fetched < all.size() && (fetched <= last_forward || i >= last_forward); ++fetched) {
       int registers = 0;
       for (size_t k = i; k <= fetched; ++k) registers += all[k].registers;
@@ -154,7 +154,7 @@ void Writer::strips() {
   }
   close();
   line("// Meanwhile the next batch.");
-  // Blocks without a strip do it alone where they are done before the others.
+  // Blocks without a strip do this alone if they finish before the others.
   const int64_t gathered = units(net_.batch()) * int64_t{units(net_.layers[0].in())};
   const bool apart = plan_.strips * 4 <= plan_.blocks * 3 &&
                      gathered <= 8 * int64_t{kWarps} * (plan_.blocks - plan_.strips);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Writes the source of a generated kernel: source.cpp what stands around the steps,
-// source_strips.cpp, source_gradients.cpp and source_norms.cpp their phases.
+// Writes the source of a generated GPU function: source.cpp writes the frame around the steps;
+// source_strips.cpp, source_gradients.cpp and source_norms.cpp write their phases.
 
 #include <fmt/format.h>
 
@@ -18,7 +18,7 @@
 namespace ridgeline::cuda::generate {
 
 constexpr int kWarps = 8;
-constexpr int kStripRegisters = 140;  // for what strips fetch ahead
+constexpr int kStripRegisters = 140;  // for the operands that strips prefetch
 
 inline std::string number(double value) {
   if (std::isinf(value)) return "__longlong_as_double(0x7ff0000000000000)";
@@ -49,7 +49,7 @@ inline const char* activation_name(const NetLayer& layer) {
 
 inline int units(int64_t extent) { return int((extent + 15) / 16); }
 
-// Hands out slices of memory, one after the other.
+// Hands out consecutive slices of memory.
 class MemoryLayout {
  public:
   size_t take(size_t bytes, size_t align = 256) {
@@ -111,8 +111,8 @@ class Writer {
     if (!hidden(l)) return up(width(l), 16);
     return plan_.in_strip(l) ? strip_depth(width(l)) : depth(width(l));
   }
-  // A normalisation stands behind layer l. Its backward pass is one of the strips where they have
-  // all that it needs.
+  // Whether a normalisation follows layer l. Its backward pass runs in the strips if they have all
+  // that it needs.
   bool normed(size_t l) const { return bool(net_.layers[l].norm); }
   bool normed_below_strips() const {
     return plan_.chain > 0 && plan_.chain < int(layers_) && normed(size_t(plan_.chain) - 1);
@@ -121,7 +121,7 @@ class Writer {
     const bool near = plan_.in_strip(l) || (int(l) + 1 == plan_.chain && normed_below_strips());
     return normed(l) && near && !over_batch(net_.layers[l]);
   }
-  // Gradients at layer l's outputs are read by rows where one goes through its product.
+  // Gradients of layer l's outputs are read by rows if one passes through its product.
   bool dy_rows_shared(size_t l) const { return (l > 0 || normed(l)) && plan_.in_strip(l); }
   bool dy_rows_global(size_t l) const { return l > 0 && !plan_.in_strip(l); }
   bool dy_global_of_loss() const { return plan_.chain == int(layers_) && layers_ > 1; }
@@ -147,7 +147,7 @@ class Writer {
         fmt::format("  {0}* const {1} = reinterpret_cast<{0}*>(shared + {2});\n", type, name, at);
   }
 
-  // A name as phases say it: in the workspace, or in shared memory.
+  // A name as the phases write it: in the workspace, or in shared memory.
   std::string of(const std::string& name) const {
     const bool placed = std::find(placed_.begin(), placed_.end(), name) != placed_.end();
     return placed ? "at." + name + "()" : name;
@@ -228,7 +228,7 @@ class Writer {
     return fmt::format("{}{{b{}, {{{}, {}, {}}}, {}, {}}}", forward_type(l), l, of("y", l),
                        of("y", l, "t"), row, slopes_of(l), drop_of(l));
   }
-  // Of the gradient of layer l's input, hence at layer l - 1's output.
+  // The type for the gradient of layer l's input, which is the output of layer l - 1.
   std::string backward_type(size_t l, int64_t ld) const {
     if (normed(l - 1)) {
       return fmt::format("NormBackward<M, L{0}, N{0}, kBatch, {1}, {2}>", l - 1, ld,
@@ -261,7 +261,7 @@ class Writer {
       sync();
       norm_phase(l, true);
     }
-    if (int(l) + 1 < plan_.chain) sync();  // that before the strips comes with them
+    if (int(l) + 1 < plan_.chain) sync();  // the strips make the barrier that precedes them
   }
 
   void backward(size_t l) {
@@ -303,12 +303,12 @@ class Writer {
   void norm_pointers();
 
   struct Stage {
-    std::string type, name, a, b;  // of its Strip, and what it multiplies
+    std::string type, name, a, b;  // of its Strip, and its operands
     std::string epilogue;
     std::string what;
-    int registers = 0;  // that hold what is fetched for it
+    int registers = 0;  // registers that hold its prefetched operands
     bool loss_before = false;
-    std::string then;  // a normalisation's pass behind it
+    std::string then;  // the normalisation pass that follows it
   };
 
   std::string dy_shared(size_t l) const { return (layers_ - 1 - l) % 2 == 0 ? "da" : "db"; }
@@ -338,7 +338,7 @@ class Writer {
 
   void gradients();
 
-  // Warps that BiasUpdate wants.
+  // The number of warps that BiasUpdate needs.
   int bias_tasks(size_t l) const;
   template <typename F>
   void for_biases(F f) {
@@ -350,7 +350,7 @@ class Writer {
       offset = (offset + bias_tasks(l)) % warps;
     }
   }
-  // Likewise of normalisations, behind the biases.
+  // As above for normalisations, after the biases.
   template <typename F>
   void for_norms(F f) {
     const int warps = plan_.blocks * kWarps;
@@ -364,7 +364,7 @@ class Writer {
     }
   }
 
-  // Gradients of weights are stored, and used behind a barrier.
+  // Whether gradients of weights are stored and applied after a barrier.
   bool stores(size_t l) const { return net_.norm != nullptr || plan_.weights[l].parts > 1; }
   void clip();
   void late_updates();
@@ -374,10 +374,10 @@ class Writer {
   size_t layers_;
   std::string text_, pointers_;
   std::string places_;               // members of Places
-  std::vector<std::string> placed_;  // what lies in the workspace
+  std::vector<std::string> placed_;  // what is in the workspace
   size_t indent_ = 0;
   std::vector<Value> arguments_;
-  // Of each layer its Weights, and where the program keeps them.
+  // The Weights of each layer, and where the program keeps them.
   std::vector<std::string> weights_, kept_, copies_;
   MemoryLayout space_, shared_;
   size_t zero_from_ = 0, zero_to_ = 0;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Which elements of the operands of mma.m16n8k8 a lane holds. The functions run on the host too, so
-// that a test can check them by a model of the instruction on machines without such a GPU.
+// Which elements of the operands of mma.m16n8k8 a lane holds. The functions also run on the host,
+// so that a test can check them against a model of the instruction on machines without such a GPU.
 
 #ifdef __CUDACC__
 #define RIDGELINE_FRAGMENT_HD __host__ __device__

@@ -3,14 +3,14 @@
 namespace ridgeline::cuda {
 namespace {
 
-constexpr int kWarps = 8;  // of a block; each sums a share of k for the same tile
-// Columns of a slab. Single numbers take a register each until they are stored.
+constexpr int kWarps = 8;  // per block; each sums a share of k for the same tile
+// Columns per slab. Single values take one register each until they are stored.
 constexpr int depth_of(int vector) { return vector == 8 ? 32 : 16; }
 constexpr int kMostDepth = depth_of(8);
 
-// One block a tile of 32 x 32 results. The warps take turns at slabs of k (parallel-K), and each
-// fetches its next slab while it multiplies the one before (software pipelining). Warps share
-// nothing until their sums are added up, so the loop has no barrier of the block.
+// One block per tile of 32 x 32 results. The warps take slabs of k in turn (parallel-K), and each
+// fetches its next slab while it multiplies the current one (software pipelining). Warps share
+// nothing until their sums are added, so the loop has no block barrier.
 template <typename Sum, int kVector>
 __global__ void __launch_bounds__(kWarps * 32) half_product_kernel(HalfProduct p) {
   constexpr int kDepth = depth_of(kVector), kPitch = kDepth + kHalfPad;
@@ -39,8 +39,8 @@ __global__ void __launch_bounds__(kWarps * 32) half_product_kernel(HalfProduct p
   store_parallel_k<kWarps>(product, p, row, column, reinterpret_cast<float*>(operands));
 }
 
-// Whether an operand can be read in vectors of eight: they begin at multiples of 16 bytes and none
-// reaches over an extent.
+// Whether an operand can be read in vectors of eight: they begin at multiples of 16 bytes, and none
+// crosses an extent.
 bool takes_vectors(const HalfOperand& operand, int rows, int columns) {
   const bool along_k = operand.k_pitch == 1;
   const int64_t pitch = along_k ? operand.row_pitch : operand.k_pitch;

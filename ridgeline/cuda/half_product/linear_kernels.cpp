@@ -21,7 +21,7 @@ std::string refuse(const Values& factors, std::initializer_list<Value> mixed) {
 
 std::string refuse_extents(int64_t n, int64_t in, int64_t out) {
   std::string reason = refuse_large({n, in, out});
-  // Rows of the grid count to 65,535, each of 16 results or more.
+  // A grid has up to 65,535 rows of blocks, each of 16 results or more.
   constexpr int64_t kMostRows = 65535 * 16;
   if (reason.empty() && std::max(n, out) > kMostRows) reason = "too many rows for one grid";
   return reason;
@@ -107,7 +107,7 @@ std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding,
   return step(span, binding, p, launch, bias_sum(op, binding));
 }
 
-// Only for programs that ask for such sums: others are held to the bounds of sums in fp32.
+// Only for programs that request such sums; all others must meet the error bounds of fp32 sums.
 Cover if_asked_for(const Rest& rest, Cover (*covers)(const Rest&)) {
   if (rest.program.accumulate != Precision::fp16) {
     return Cover::no("sums in fp16, which run.accumulate does not ask for");

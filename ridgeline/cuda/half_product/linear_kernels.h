@@ -7,10 +7,10 @@
 
 namespace ridgeline::cuda {
 
-// Ways to launch a product in fp16.
+// Launches a product in fp16.
 using LaunchHalfProduct = std::function<cudaError_t(const HalfProduct&, cudaStream_t)>;
 
-// Kernels of a linear layer in fp16, forward and both gradients, whose products `launch` makes:
+// Kernels of an fp16 linear layer, forward and both gradients, whose products `launch` computes:
 // "cuda.linear.HOW", "cuda.linear_grad_x.HOW", "cuda.linear_grad_w.HOW".
 KernelTable half_linear_kernels(const std::string& how, const LaunchHalfProduct& launch,
                                 Traits traits);

@@ -3,8 +3,8 @@
 #include "ridgeline/cuda/half_product/fragment_layout.h"
 #include "ridgeline/cuda/half_product/half_product.h"
 
-// A warp's tile of 32 x 32 results by mma.m16n8k8, from operands that lie in shared memory as
-// [row, k]. Works on every GPU from sm_75 on.
+// A warp's tile of 32 x 32 results by mma.m16n8k8, from operands stored in shared memory as [row,
+// k]. Works on every GPU from sm_75 on.
 namespace ridgeline::cuda {
 
 constexpr int kWarpTile = 32;
@@ -45,7 +45,7 @@ template <typename Sum>
 struct WarpProduct {
   TileSums<Sum> sums[kWarpTile / 16][kWarpTile / 8];
 
-  // Adds the products of kDepth columns; `pitch` is that of both operands' rows.
+  // Adds the products of kDepth columns; `pitch` is the row pitch of both operands.
   template <int kDepth>
   __device__ void multiply(const __half* a, const __half* b, int pitch, int lane) {
     const auto pair_at = [pitch](const __half* operand, int row, int k) {
@@ -95,9 +95,9 @@ struct WarpProduct {
   }
 };
 
-// A slab of an operand on its way from memory to shared memory: kRows x kDepth numbers, fetched by
-// kThreads threads in vectors of kVector numbers. fetch() only loads, so that products can be
-// computed until put() needs the numbers.
+// A slab of an operand on its way from global to shared memory: kRows x kDepth values, fetched by
+// kThreads threads in vectors of kVector values. fetch() only loads, so that products can be
+// computed until put() needs the values.
 template <int kRows, int kDepth, int kThreads, int kVector>
 struct Slab {
   static constexpr int kCount = kRows * kDepth / kVector / kThreads;
@@ -112,8 +112,8 @@ struct Slab {
     return {at % (kRows / kVector) * kVector, at / (kRows / kVector)};
   }
 
-  // From row `row` and column `k` on; numbers at or past the operand's extents are zeros. Vectors
-  // of eight lie wholly inside or outside.
+  // Fetches from row `row` and column `k` on; values past the operand's extents are zeros. Vectors
+  // of eight are wholly inside or wholly outside.
   __device__ void fetch(const HalfOperand& operand, int row, int k, int rows, int columns,
                         int thread) {
     const bool along_k = operand.k_pitch == 1;
@@ -147,15 +147,15 @@ struct Slab {
   }
 };
 
-// Stores one result with its bias; nothing outside the extents.
+// Stores one result with its bias; does nothing outside the extents.
 __device__ inline void store_result(const HalfProduct& p, int row, int column, float value) {
   if (row >= p.m || column >= p.n) return;
   if (p.bias) value += p.bias[column];
   p.d.put(int64_t{row} * p.n + column, value);
 }
 
-// Adds up what the kWarps warps of a block have for the same tile, through `shared` (kWarps tiles
-// of floats), and stores it.
+// Adds the results that the kWarps warps of a block have for the same tile, through `shared`
+// (kWarps tiles of floats), and stores them.
 template <int kWarps, typename Sum>
 __device__ void store_parallel_k(const WarpProduct<Sum>& mine, const HalfProduct& p, int row,
                                  int column, float* shared) {

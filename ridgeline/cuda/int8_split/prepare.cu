@@ -8,7 +8,7 @@ namespace ridgeline::cuda {
 namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
-constexpr int kSide = 64;  // samples and features of a block that gathers
+constexpr int kSide = 64;  // samples and features per block that gathers
 
 __device__ void begin_kernel() {
 #if __CUDA_ARCH__ >= 900
@@ -30,7 +30,7 @@ __device__ uint4 load_bytes(const uint8_t* row, int column, int columns) {
   return {words[0], words[1], words[2], words[3]};
 }
 
-// Samples and features from (row0, column0) on, straight and transposed; and labels.
+// Gathers samples and features from (row0, column0) on, plain and transposed, and the labels.
 template <typename T>
 __device__ void gather_block(const Int8SplitPrepare<T>& args, int row0, int column0) {
   const GatherArgs& gather = args.gather;
@@ -61,7 +61,7 @@ __device__ void gather_block(const Int8SplitPrepare<T>& args, int row0, int colu
                             16 * part) = {words[0], words[1], words[2], words[3]};
 }
 
-// A warp takes a row of w apart, four inputs a lane at a time.
+// A warp splits a row of w into digits, four inputs per lane at a time.
 template <typename T>
 __device__ void split_row(const Int8SplitPrepare<T>& args, int row) {
   const int lane = int(threadIdx.x) % 32;
@@ -70,7 +70,7 @@ __device__ void split_row(const Int8SplitPrepare<T>& args, int row) {
 #pragma unroll 8
   for (int k = lane; k < args.in; k += 32) {
     const T size = fabs(from[k]);
-    most = most < size || size != size ? size : most;  // NaN stays
+    most = most < size || size != size ? size : most;  // NaN stays NaN
   }
 #pragma unroll
   for (int apart = 16; apart > 0; apart /= 2) {
@@ -114,7 +114,7 @@ __device__ void split_row(const Int8SplitPrepare<T>& args, int row) {
   }
 }
 
-// The first blocks take w apart, the others gather.
+// The first blocks split w, the others gather.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     int8_split_prepare_kernel(Int8SplitPrepare<T> args, int split_blocks) {
@@ -130,12 +130,12 @@ __global__ void __launch_bounds__(kThreads)
   gather_block(args, at / columns * kSide, at % columns * kSide);
 }
 
-constexpr int kSplitSamples = 128;  // of a block that takes dz apart, by a group of outputs
+constexpr int kSplitSamples = 128;  // samples per block that splits dz, by a group of outputs
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads) int8_split_gradient_kernel(Int8SplitGradient<T> args) {
   begin_kernel();
-  // Words of four samples; one more a row, so that neighbouring outputs lie in other banks.
+  // Words of four samples; one extra word per row puts neighbouring outputs in different banks.
   __shared__ uint32_t tile[kDigits<T> * kInt8SplitGroup][kSplitSamples / 4 + 1];
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
   const int row0 = int(blockIdx.x) * kSplitSamples, out = int(blockIdx.y) * kInt8SplitGroup + lane;
@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(kThreads) int8_split_gradient_kernel(Int8Split
 #pragma unroll
     for (int d = 0; d < kDigits<T>; ++d) tile[d * kInt8SplitGroup + lane][word] = words[d];
   }
-  if (args.sums != nullptr && out < args.out) {  // whole numbers: the same whoever comes first
+  if (args.sums != nullptr && out < args.out) {  // integers: the sum does not depend on the order
 #pragma unroll
     for (int d = 0; d < kDigits<T>; ++d) {
       atomicAdd(args.sums + (int(blockIdx.y) * kDigits<T> + d) * kInt8SplitGroup + lane, sums[d]);

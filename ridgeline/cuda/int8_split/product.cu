@@ -11,22 +11,23 @@
 namespace ridgeline::cuda {
 namespace {
 
-// A block: 128 rows by 32 outputs with all their digits, so that a thread holds the digits of each
-// of its sums. Two blocks share an SM with four digits; with seven one has it to itself.
+// A block computes 128 rows by 32 outputs with all their digits, so that a thread holds all digits
+// of each of its sums. Two blocks share an SM with four digits; with seven, one block has it to
+// itself.
 template <typename T>
 struct Int8SplitTile {
   static constexpr int kRows = 128, kConsumers = kRows / 64;
   static constexpr int kColumns = kInt8SplitGroup * kDigits<T>;
-  static constexpr int kThreads = kConsumers * 128 + 32;  // and a producer warp
+  static constexpr int kThreads = kConsumers * 128 + 32;  // plus a producer warp
   static constexpr int kStages = std::is_same_v<T, double> ? 4 : 3;
-  static constexpr int kBlocks = std::is_same_v<T, double> ? 1 : 2;  // an SM
+  static constexpr int kBlocks = std::is_same_v<T, double> ? 1 : 2;  // per SM
   using A = OperandTile<uint8_t, Major::k, kRows>;
   using B = OperandTile<uint8_t, Major::k, kColumns>;
   static constexpr int kStageBytes = A::kBytes + B::kBytes;
   static constexpr int kBytes = 1024 + kStages * kStageBytes + 2 * kStages * 8;
 };
 
-// The number that digits' sums make, lowest first; rounded once.
+// Combines the digits' sums, lowest first, into one number, rounded once.
 template <typename T>
 __device__ T put_together(const int (&sum)[kDigits<T>]) {
   if constexpr (std::is_same_v<T, float>) {
@@ -39,7 +40,7 @@ __device__ T put_together(const int (&sum)[kDigits<T>]) {
   }
 }
 
-// What the bytes' center takes off the sums of a digit: center times the digits' own sum.
+// The contribution of the bytes' center to the sums of a digit: center times the sum of the digits.
 struct Center {
   const int* sums;  // [digit row]
   int center;
@@ -57,7 +58,7 @@ struct ActivationOut {
     __device__ explicit Thread(const ActivationOut&) {}
   };
 
-  // Outputs col and col + 1, of which the second may be past the last.
+  // Outputs col and col + 1; the second may be past the last.
   __device__ void operator()(const Thread&, int row, int col, T first, T second) const {
     if (row >= rows || col >= columns) return;
     T* to = y + int64_t(row) * columns + col;
@@ -75,7 +76,8 @@ struct ActivationOut {
     }
   }
   __device__ T bend(T z) const {
-    if constexpr (std::is_same_v<T, float>) {  // a rounded reciprocal takes half of a division
+    // a rounded reciprocal takes half the time of a division
+    if constexpr (std::is_same_v<T, float>) {
       if (activation == ActivationFn::sigmoid) return __frcp_rn(1.0f + expf(-z));
     }
     return activation_value(activation, z);
@@ -152,7 +154,7 @@ __global__ __launch_bounds__(
       BTile::load(stage + ATile::kBytes, &map_b, &full[cursor.stage], group * Tile::kColumns,
                   i * kStageRowBytes);
     }
-    if (early) {  // the next kernel may rely on all before this one
+    if (early) {  // the next launch may rely on all launches before this one
       wait_for_previous_kernel();
       allow_next_kernel();
     }
@@ -178,7 +180,7 @@ __global__ __launch_bounds__(
   }
   wgmma_wait<0>();
   wgmma_keep(acc);
-  wait_for_previous_kernel();  // it may have written what `out` reads
+  wait_for_previous_kernel();  // the previous launch may have written what `out` reads
   const typename Out::Thread thread(out);
   const int lane = int(threadIdx.x) % 32;
   const int row = row0 + int(threadIdx.x) / 32 * 16 + lane / 4;
@@ -207,7 +209,7 @@ __global__ __launch_bounds__(
 #endif
 }
 
-// a [rows][k] of bytes; digits of `outputs`.
+// a [rows][k] of bytes, times the digits of `outputs`.
 template <typename T, typename Out>
 Int8SplitProduct make_product(int rows, int outputs, int k, const uint8_t* a, const int8_t* digits,
                               bool early, const Out& out) {
@@ -216,7 +218,7 @@ Int8SplitProduct make_product(int rows, int outputs, int k, const uint8_t* a, co
   const int64_t pitch = int8_split_pitch(k), digit_row_count = int8_split_rows(outputs, kDigits<T>);
   const CUtensorMap map_a = Tile::A::make_map(a, rows, k, pitch);
   const CUtensorMap map_b = Tile::B::make_map(digits, digit_row_count, k, pitch);
-  GemmProblem problem{};  // for messages
+  GemmProblem problem{};  // for error messages
   problem.m = rows, problem.n = outputs, problem.k = k;
   set_shared_memory(kernel, Tile::kBytes, problem);
   const int tile_rows = ceil_div(rows, Tile::kRows);

@@ -8,10 +8,11 @@ namespace ridgeline::cuda {
 
 template <typename T>
 struct FixedPower {
-  T up, down;  // up * down is 1; what is at most `most` is less than 2^(8 * digits - 2) times `up`
+  T up, down;  // up * down is 1; values up to `most` are less than 2^(8 * digits - 2) times `up`
 };
 
-// NaN where `most` is not finite, so that sums are, too. What is tiny altogether is left to be 0.
+// NaN if `most` is not finite, so that the sums are NaN, too. If all values are tiny, they become
+// 0.
 template <typename T>
 __device__ FixedPower<T> fixed_power(T most) {
   constexpr int kBits = 8 * kDigits<T> - 2, kLeast = std::is_same_v<T, double> ? -900 : -90;

@@ -9,24 +9,26 @@ namespace {
 constexpr int kFours = 64 * 1024 / 16;
 __constant__ float4 filters[kFours];
 
-constexpr int kMostThreads = 256, kRows = 4;  // rows of a thread's column
-constexpr int kMostTile = 48 * 1024 / 4 / 2;  // numbers of a channel's tile, of which there are two
+constexpr int kMostThreads = 256, kRows = 4;  // kRows: rows of a thread's column
+// Values per channel of a tile, of which there are two.
+constexpr int kMostTile = 48 * 1024 / 4 / 2;
 
-// A block's outputs: `columns` by kRows * groups, of channels_ channels.
+// A block's outputs: `columns` by kRows * groups, for `channels` channels.
 struct Tile {
   int columns, groups;
-  int across, down;      // tiles of an image
-  int input_w, input_h;  // of the input under a tile
-  int channels;          // output channels of a block
-  int taps;              // of a filter, all channels
+  int across, down;      // tiles per image
+  int input_w, input_h;  // extents of the input under a tile
+  int channels;          // output channels per block
+  int taps;              // per filter, over all channels
 
   int threads() const { return (columns * groups + 31) / 32 * 32; }
-  __host__ __device__ int fours() const { return taps * channels / 4; }  // of a block's filters
+  // Groups of four values of a block's filters.
+  __host__ __device__ int fours() const { return taps * channels / 4; }
 };
 
 int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
-// The tile with the fewest threads in all.
+// The tile with the fewest threads in total.
 Tile tile_of(const ConvGeometry& g) {
   Tile best{};
   int64_t fewest = 0;
@@ -53,10 +55,10 @@ Tile tile_of(const ConvGeometry& g) {
   return best;
 }
 
-// Blocks of channels whose filters fit in constant memory together.
+// The number of blocks of channels whose filters fit in constant memory together.
 int blocks_of(const Tile& tile) { return kFours / tile.fours(); }
 
-// to[block][channel of x, column, row][output]: in the order in which threads read them.
+// to[block][channel of x, column, row][output], the order in which threads read them.
 __global__ void arrange_constant_kernel(ConvGeometry g, Tile tile, int first, int count,
                                         const float* w, float* to) {
   const int at = blockIdx.x * blockDim.x + threadIdx.x;
@@ -88,7 +90,7 @@ struct Sums {
   }
 };
 
-// One channel of the input under the tile, zero outside of the image.
+// Loads one channel of the input under the tile, with zeros outside the image.
 __device__ void load_tile(const ConvGeometry& g, const Tile& tile, const float* plane, int top,
                           int left, float* to) {
   for (int y = threadIdx.x / 32; y < tile.input_h; y += blockDim.x / 32) {
@@ -100,8 +102,8 @@ __device__ void load_tile(const ConvGeometry& g, const Tile& tile, const float* 
   }
 }
 
-// kFilter: of square filters without stride or dilation, whose columns then stay in registers; 0:
-// any others.
+// kFilter: the side of square filters without stride or dilation, whose columns then stay in
+// registers; 0 for all others.
 template <int kChannels, int kFilter>
 __device__ void add_channel(Sums<kChannels>& sums, const ConvGeometry& g, const Tile& tile,
                             const float* corner, int four) {
@@ -134,7 +136,7 @@ __device__ void add_channel(Sums<kChannels>& sums, const ConvGeometry& g, const 
   }
 }
 
-// blockIdx.x: image and tile; y: the block of channels, from `first` on.
+// blockIdx.x: image and tile; blockIdx.y: the block of channels, counted from `first`.
 template <int kChannels, int kFilter>
 __global__ void __launch_bounds__(kMostThreads, 2)
     conv2d_constant_kernel(ConvGeometry g, Tile tile, int first, const float* x, const float* b,
@@ -151,7 +153,7 @@ __global__ void __launch_bounds__(kMostThreads, 2)
   const int row = works ? threadIdx.x / tile.columns * kRows : 0;
   const int area = tile.input_w * tile.input_h;
   const int corner = row * g.down.stride * tile.input_w + column * g.right.stride;
-  const int channel = tile.taps / g.c * kChannels / 4;  // fours of a channel of x
+  const int channel = tile.taps / g.c * kChannels / 4;  // groups of four per channel of x
   const float* image = x + i * g.c * g.h * g.w;
   Sums<kChannels> sums;
   load_tile(g, tile, image, top, left, memory);

@@ -6,12 +6,12 @@
 
 namespace ridgeline::cuda {
 
-// A convolution in fp32 with the filters in constant memory, where a warp reads one for all of its
-// lanes: a block takes a tile of an image's outputs by 4, 8 or 12 channels, a thread four rows of
-// one column, its sums in registers; the tile's input lies in shared memory, a channel at a time.
-// The filters are arranged there in front of every run, in the stream's order, in as many parts as
-// they need; the memory is one a device, so runs on several streams of one process must not meet.
-// Any stride, padding and dilation; one group.
+// A convolution in fp32 with the filters in constant memory, where one read serves all lanes of a
+// warp. A block takes a tile of an image's outputs by 4, 8 or 12 channels; a thread takes four rows
+// of one column and keeps its sums in registers. The tile's input is in shared memory, one channel
+// at a time. Before every run the filters are copied to constant memory in stream order, in as many
+// parts as they need. There is one such memory per device, so runs on several streams of a process
+// must not overlap. Any stride, padding and dilation; one group.
 const char* refuse_conv2d_constant(const ConvGeometry& g);
 cudaError_t launch_conv2d_constant(const ConvGeometry& g, const float* x, const float* w,
                                    const float* b, float* y, cudaStream_t stream);

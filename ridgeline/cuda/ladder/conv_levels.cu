@@ -9,9 +9,9 @@ constexpr int kMostWeights = 64 * 1024 / 4;
 __constant__ float mask[kMostWeights];
 
 constexpr int kThreads = 256;
-constexpr int kUnrolled = 7;  // the founding filters are 7 x 7
+constexpr int kUnrolled = 7;  // the filters of the founding work are 7 x 7
 
-// kKernel: the side of the filter, or 0 where it is known at run time only.
+// kKernel: the side of the filter, or 0 if it is known only at run time.
 template <bool kInRegister, int kKernel>
 __global__ void conv2d_level_kernel(ConvGeometry g, const float* x, const float* b, float* y) {
   const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;

@@ -4,7 +4,7 @@
 
 namespace ridgeline::cuda {
 
-// Levels of the ladders that later kernels have overtaken. All are demonstrations.
+// Earlier levels of the ladders, which later kernels have overtaken. All are demonstrations.
 KernelTable ladder_kernels();
 
 }  // namespace ridgeline::cuda

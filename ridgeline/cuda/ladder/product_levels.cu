@@ -4,7 +4,7 @@
 namespace ridgeline::cuda {
 namespace {
 
-// Numbers past the extents are zero.
+// Values past the extents are zero.
 __device__ __half element(const HalfOperand& operand, int row, int k, int rows, int columns) {
   if (row >= rows || k >= columns) return __half(0.f);
   return operand.data[row * operand.row_pitch + k * operand.k_pitch];
@@ -21,7 +21,7 @@ __global__ void naive_product_kernel(HalfProduct p) {
   store_result(p, row, column, sum);
 }
 
-constexpr int kSide = 16;  // of the block tile, and of a naive block
+constexpr int kSide = 16;  // the side of the block tile, and of a naive block
 
 __global__ void block_tile_product_kernel(HalfProduct p) {
   __shared__ __half a[kSide][kSide + 2], b[kSide][kSide + 2];  // [row, k]
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(256) warp_tile_product_kernel(HalfProduct p) {
   __shared__ __align__(16) __half a[kTile * kPitch], b[kTile * kPitch];
   const int thread = int(threadIdx.x), warp = thread / 32, lane = thread % 32;
   const int row = int(blockIdx.y) * kTile, column = int(blockIdx.x) * kTile;
-  // Warps as 4 x 2 tiles of 16 x 32; lanes as 4 x 8 tiles of 4 x 4.
+  // Warps form 4 x 2 tiles of 16 x 32; lanes form 4 x 8 tiles of 4 x 4.
   const int r = warp / 2 * 16 + lane / 8 * 4, c = warp % 2 * 32 + lane % 8 * 4;
   float sums[4][4] = {};
   Slab<kTile, kDepth, 256, 1> slab_a, slab_b;
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(128) tensor_core_product_kernel(HalfProduct p)
 constexpr int kWarps = 8;
 
 __global__ void __launch_bounds__(kWarps * 32) parallel_k_product_kernel(HalfProduct p) {
-  // The larger of the warps' operands and their sums.
+  // Large enough for the warps' operands and for their sums.
   __shared__ __align__(16) float memory[kWarps * kWarpTile * kWarpTile];
   static_assert(sizeof(memory) >= kWarps * 2 * kWarpTile * kPitch * sizeof(__half));
   const int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32;

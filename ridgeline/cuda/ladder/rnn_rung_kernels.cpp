@@ -7,7 +7,7 @@ namespace ridgeline::cuda {
 KernelTable rnn_rung_kernels() {
   using recurrent::loop_backward_kernel;
   using recurrent::loop_forward_kernel;
-  // Best first: each rung lacks what the one before it has.
+  // Best first: each lacks a technique that the one before it has.
   KernelTable table{
       loop_forward_kernel("transposed", {.each_input = true, .transposed = true}),
       loop_forward_kernel("fused", {.each_input = true}),

@@ -15,10 +15,10 @@ namespace {
 
 constexpr size_t kMostWorkspace = size_t{1} << 30;
 
-// The operands' names in a graph.
+// The identifiers of the operands in a cuDNN graph.
 enum Uid : int64_t { kX = 1, kW, kY, kBias, kAddend, kInner };
 
-// One of the library's descriptors. Calls that fail leave it without meaning: ok() tells.
+// One of cuDNN's descriptors. A failed call leaves it invalid; ok() tells.
 class Descriptor {
  public:
   Descriptor(const Cudnn& library, cudnnBackendDescriptorType_t type) : api_(library.api()) {
@@ -60,7 +60,7 @@ class Descriptor {
     return *this;
   }
 
-  // Up to `most` values of an attribute into `values`; how many there are.
+  // Reads up to `most` values of an attribute into `values`; returns how many there are.
   int64_t get(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t most,
               void* values) const {
     int64_t count = 0;
@@ -93,15 +93,15 @@ cudnnDataType_t type_of(DType dtype) {
                                 : CUDNN_DATA_HALF;
 }
 
-// What sums are kept in.
+// The accumulator type.
 cudnnDataType_t sums_of(DType dtype) {
   return dtype == DType::fp64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT;
 }
 
-// What follows a convolution in its graph.
+// The ops that follow a convolution in its graph.
 enum class Follows { bias, addend, relu };
 
-// The graph of a problem, with everything it is made of.
+// The graph of a problem, with everything it consists of.
 class Graph {
  public:
   Graph(const Cudnn& library, const ConvProblem& problem) : library_(library), problem_(problem) {
@@ -125,7 +125,7 @@ class Graph {
     if (problem.addend) follow.push_back(Follows::addend);
     if (problem.relu) follow.push_back(Follows::relu);
     const Held last = grad_x ? x : problem.pass == ConvPass::forward ? y : w;
-    // Between the ops sums stay as they are.
+    // Between the ops, sums stay in the accumulator type.
     const auto inner = [&](size_t i) {
       return i == follow.size()
                  ? last
@@ -261,7 +261,7 @@ class Graph {
   Held graph_;
 };
 
-// The heuristics' proposals in one of their modes.
+// The proposals of the heuristics in one of their modes.
 std::vector<Held> proposals(const Cudnn& library, const Graph& graph, cudnnBackendHeurMode_t mode) {
   Descriptor heuristics(library, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph.descriptor())
@@ -281,16 +281,16 @@ std::vector<Held> proposals(const Cudnn& library, const Graph& graph, cudnnBacke
   return list;
 }
 
-// Seen with cuDNN 9.19: engines of the filter's gradient with errors of a transform (17) and of
-// factors cut off to tf32 instead of rounded (68, which loses nothing of halves), and no note that
-// says so.
+// Observed with cuDNN 9.19: engines for the filter gradient that have the error of a transform
+// (17), or truncate factors to tf32 instead of rounding them (68, which is exact for halves),
+// without a numerical note that says so.
 bool known_as_rough(const ConvProblem& problem, int64_t engine) {
   return problem.pass == ConvPass::grad_w &&
          (engine == 17 || (engine == 68 && size_of(problem.dtype) > 2));
 }
 
-// Whether a proposal's results are sums of products of the factors as they should be, and the same
-// every time. A transform's error is not that of a sum of products.
+// Whether a proposal's results are sums of products of the factors in the required precision, and
+// the same every time. A transform (Winograd, FFT) has a different error.
 bool sums_products(const Cudnn& library, const Descriptor& proposal, const ConvProblem& problem) {
   Descriptor engine(library, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   cudnnBackendDescriptor_t handle = engine.handle();
@@ -334,7 +334,7 @@ struct ConvPlans::Parts {
   const Cudnn& library;
   ConvProblem problem;
   Graph graph;
-  std::vector<Held> left;  // proposals that were not looked at yet, the next one last
+  std::vector<Held> left;  // proposals that were not examined yet, the next one last
   std::vector<Plan> plans;
 
   Parts(const Cudnn& cudnn, const ConvProblem& of)
@@ -354,7 +354,7 @@ struct ConvPlans::Parts {
     return size_t(number) < plans.size() ? &plans[size_t(number)] : nullptr;
   }
 
-  // What the library proposes it need not be able to do.
+  // cuDNN may propose engines that it cannot build.
   void build(const Held& proposal) {
     auto plan = std::make_shared<Descriptor>(library, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     plan->set_handle(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, library)

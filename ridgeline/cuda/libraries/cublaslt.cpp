@@ -8,8 +8,8 @@
 namespace ridgeline::cuda {
 namespace {
 
-// The API we use is the same in both versions; the second of each is where the toolkit puts it when
-// the loader has not been told.
+// The API we use is the same in both versions. The second path of each version is where the toolkit
+// installs it, for when the loader's search path does not include that folder.
 std::string fill(CublasLt::Api& api) {
   SharedLibrary library("libcublasLt.so",
                         {"libcublasLt.so.13", "/usr/local/cuda/lib64/libcublasLt.so.13",

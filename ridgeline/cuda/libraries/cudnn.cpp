@@ -13,7 +13,8 @@ namespace ridgeline::cuda {
 
 namespace {
 
-// The later ones are where the toolkit may have it when the loader has not been told.
+// The later paths are where the toolkit may have installed it, for when the loader's search path
+// does not include them.
 std::string fill(Cudnn::Api& api) {
   SharedLibrary library("libcudnn.so.9", {"libcudnn.so.9", "/usr/local/cuda/lib64/libcudnn.so.9",
                                           "/usr/local/cuda/lib/libcudnn.so.9"});

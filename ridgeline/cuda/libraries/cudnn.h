@@ -9,9 +9,9 @@ namespace ridgeline::cuda {
 class ConvPlans;
 struct ConvProblem;
 
-// NVIDIA's library of convolutions and recurrent layers, opened when first wanted and started when
-// first used, which takes longer. A build without its headers, or a machine without the library,
-// has a refusal and nothing else.
+// NVIDIA's cuDNN, opened when it is first needed and initialised when it is first used, which takes
+// longer. In a build without its headers, or on a machine without the library, it only has a
+// refusal.
 class Cudnn {
  public:
   Cudnn();
@@ -19,13 +19,13 @@ class Cudnn {
   Cudnn(const Cudnn&) = delete;
   Cudnn& operator=(const Cudnn&) = delete;
 
-  const std::string& refusal() const { return refusal_; }  // why it cannot be used; "" when it can
+  const std::string& refusal() const { return refusal_; }  // why it cannot be used; "" if it can
   std::string version() const;                             // "9.19.0", or "absent"
 
   struct Api;                                               // cudnn_api.h
-  const Api& api() const { return *api_; }                  // only without refusal
+  const Api& api() const { return *api_; }                  // only if refusal() is empty
   void* handle() const;                                     // a cudnnHandle_t; throws Error(device)
-  ConvPlans& conv_plans(const ConvProblem& problem) const;  // made once for each problem
+  ConvPlans& conv_plans(const ConvProblem& problem) const;  // made once per problem
 
  private:
   std::string refusal_;

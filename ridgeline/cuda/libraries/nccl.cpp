@@ -38,7 +38,7 @@ struct Collectives::Api {
     throw_error(ErrorKind::comm, "NCCL {} of {} values: {}", what, count, error_text(result));
   }
 
-  // "" or why it cannot be used.
+  // Returns why the library cannot be used; "" if it can.
   std::string fill() {
     SharedLibrary library("libnccl.so.2", {"libnccl.so.2"});
     library.find(unique_id, "ncclGetUniqueId");
@@ -147,7 +147,7 @@ Collectives::~Collectives() {
 
 Collectives::Collectives(Communicator& ranks, const std::string& gpu)
     : ranks_(ranks), failure_(std::make_unique<Failure>()) {
-  // What waits for other machines begins before what does not.
+  // Work that waits for other machines gets the higher priority.
   int least = 0, greatest = 0;
   check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "a stream for collectives");
   check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest),

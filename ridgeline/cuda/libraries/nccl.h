@@ -11,12 +11,13 @@ struct CUevent_st;
 
 namespace ridgeline::cuda {
 
-// What collectives of a GPU need beside the stream of its other work: a second stream, so that they
-// run while the first computes, events between the two, and NVIDIA's library where every rank has a
-// GPU of its own. The library is opened at run time; `refusal` says why it cannot be used.
+// What a GPU's collectives need beside the stream of its other work: a second stream, so that they
+// overlap with computation, events between the two, and NCCL if every rank has a GPU of its own.
+// The library is opened at run time; `refusal` says why it cannot be used.
 class Collectives {
  public:
-  // Collective: `ranks` all make theirs at the same time. `gpu` names this rank's GPU uniquely.
+  // Collective: all `ranks` construct theirs at the same time. `gpu` names this rank's GPU
+  // uniquely.
   Collectives(Communicator& ranks, const std::string& gpu);
   ~Collectives();
   Collectives(const Collectives&) = delete;
@@ -26,20 +27,21 @@ class Collectives {
   CUstream_st* stream() const { return stream_; }
   const std::string& nccl_refusal() const { return refusal_; }
 
-  // to[i] = the sum of from[i] over the ranks, on stream(); fp32 or fp64. Only without refusal.
+  // to[i] = the sum of from[i] over the ranks, on stream(); fp32 or fp64. Only if nccl_refusal() is
+  // empty.
   void all_reduce(const void* from, void* to, int64_t count, DType dtype);
-  // Of bf16 values, `part` for each rank: to[r] = what rank r has in from[this rank]; and
-  // data[r] = what rank r has there, in place. Likewise.
+  // Both move bf16 values, `part` per rank, under the same conditions. exchange(): to[r] =
+  // from[this rank] of rank r. all_gather(): data[r] = data[r] of rank r, in place.
   void exchange(const void* from, void* to, int64_t part);
   void all_gather(void* data, int64_t part);
 
-  // A start makes stream() wait for the work of `main` so far, and leaves an event under the
-  // token's address; the wait makes `main` wait for it, and forgets it.
+  // fork() makes stream() wait for the work of `main` so far, and leave() records an event under
+  // the token's address. join() makes `main` wait for that event and then drops it.
   void fork(CUstream_st* main);
   void leave(const void* token);
   void join(const void* token, CUstream_st* main);
 
-  // A host step of a graph cannot throw: what it met is thrown by the next check().
+  // A host node of a graph cannot throw: its error is thrown by the next check().
   void set_failure(const std::string& message) noexcept;
   void check_failure();
 

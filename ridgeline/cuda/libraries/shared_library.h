@@ -8,12 +8,12 @@
 
 namespace ridgeline::cuda {
 
-// A library that is looked for when the tool runs, so that the tool starts on machines without it.
-// It stays open to the end: closing one under a live CUDA context, or while its threads are on
-// their way out, is not safe.
+// A library that is looked up at run time, so that the tool starts on machines without it. It stays
+// open until the process ends, because it is not safe to close one under a live CUDA context or
+// while its threads are exiting.
 class SharedLibrary {
  public:
-  // The first of `files` that the loader finds; `name` is what messages call it.
+  // Opens the first of `files` that the loader finds; `name` is used in messages.
   SharedLibrary(std::string name, std::initializer_list<const char*> files)
       : name_(std::move(name)) {
     for (const char* file : files) {
@@ -32,7 +32,7 @@ class SharedLibrary {
     }
   }
 
-  // Why it cannot be used: it is not there, or lacks a function that was looked for.
+  // Why it cannot be used: it was not found, or lacks a function that was looked up.
   const std::string& refusal() const { return refusal_; }
 
  private:

@@ -7,7 +7,8 @@
 namespace ridgeline::cuda {
 namespace {
 
-// fp16 numbers for one of fp32: 11 bits of it are what tf32 keeps, 22 what fp32x3 does.
+// How many fp16 values represent an fp32 value: one keeps 11 bits, like tf32; two keep 22, like
+// fp32x3.
 int terms_of(Precision precision) { return precision == Precision::fp32x3 ? 2 : 1; }
 
 std::string refuse(const Rest& rest, const MlpStepOps& step) {
@@ -22,7 +23,7 @@ std::string refuse(const Rest& rest, const MlpStepOps& step) {
   return refuse_large({3 * op.n(), 3 * op.in(), op.out()});
 }
 
-// Where in the workspace things lie.
+// Offsets in the workspace.
 struct Fp16SplitLayout : StepWorkspace {
   Fp16SplitLayout(const MlpStepOps& step, Precision precision) : terms(terms_of(precision)) {
     const Linear &op = *step.layers[0].linear, &top = *step.layers[1].linear;
@@ -88,7 +89,8 @@ class MlpFp16SplitStep final : public MlpWholeStep {
     check(launch_fp16_split_prepare(prepare_, stream()), what());
     forward_(stream());
     check(launch_head(head_, layout_.head, stream()), what());
-    // The sums and the tick before the gradient, which needs neither and runs beside them.
+    // The sums and the tick come before the gradient, which needs neither and runs concurrently
+    // with them.
     check(launch_head_sums(sums_, end_, layout_.head, stream()), what());
     backward_(stream());
   }

@@ -5,10 +5,10 @@
 #include "ridgeline/cuda/tile/head.h"
 #include "ridgeline/plan/mlp_step.h"
 
-// The top of a matched training step as arguments of the head's kernels (tile/head.h).
+// The top of a matched training step as arguments of the head's functions (tile/head.h).
 namespace ridgeline::cuda {
 
-// Where a kernel keeps what the head reads and writes: dz, or its fp16 terms (tile/head.h).
+// The buffers that the head reads and writes: dz, or its fp16 terms (tile/head.h).
 template <typename T>
 struct HeadPlaces {
   const T* h = nullptr;

@@ -20,7 +20,7 @@ std::string refuse(const Rest& rest, const MlpStepOps& step) {
   return refuse_large({op.n(), op.in(), 8 * op.out()});
 }
 
-// Where in the workspace things lie.
+// Offsets in the workspace.
 template <typename T>
 struct Int8SplitLayout : StepWorkspace {
   explicit Int8SplitLayout(const MlpStepOps& step) {
@@ -98,7 +98,8 @@ class MlpInt8SplitStep final : public MlpWholeStep {
     check(forward_(stream()), what());
     check(launch_head(head_, layout_.head, stream()), what());
     check(launch_int8_split_gradient(split_, stream()), what());
-    // The sums and the tick before the gradient, which needs neither and runs beside them.
+    // The sums and the tick come before the gradient, which needs neither and runs concurrently
+    // with them.
     check(launch_head_sums(sums_, end_, layout_.head, stream()), what());
     check(backward_(stream()), what());
   }

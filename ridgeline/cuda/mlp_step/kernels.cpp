@@ -34,7 +34,7 @@ std::string refuse(const Rest& rest, const MlpStepOps& step) {
   return refuse_floats(values);
 }
 
-// What a step is made of: how each product is computed, and where in the workspace things lie.
+// The structure of a step: how each product is computed, and the offsets in the workspace.
 struct StepLayout : StepWorkspace {
   StepLayout(const MlpStepOps& step, Precision precision) {
     const DType dtype = step.inputs->y.dtype;
@@ -135,8 +135,8 @@ class MlpTileStep final : public MlpWholeStep {
                         int(op.in()), int(op.out()), activation_of(layer.activation->kind)});
   }
 
-  // The copy-engine kernels are faster where they take the layout: k in fours, a bias. Of the
-  // activations they have relu only; others follow by a kernel of their own.
+  // The TMA products are faster if they accept the layout: k a multiple of four, and a bias. They
+  // support only relu; other activations follow in a launch of their own.
   void bind_tensor_forward(const MlpStepOps::Layer& layer, size_t l) {
     if constexpr (std::is_same_v<T, float>) {
       const LinearArgs<T>& p = forward_[l];
@@ -166,7 +166,8 @@ class MlpTileStep final : public MlpWholeStep {
     sums_ = bind_head_sums(step, layout_.head, head_, binding);
   }
 
-  // The layer below the head gets its bias's gradient from there; the lowest ends the step.
+  // The layer below the head receives its bias gradient from the head; the lowest layer ends the
+  // step.
   void bind_backward(const MlpStepOps& step, size_t l, const Binding& binding) {
     const MlpStepOps::Layer& layer = step.layers[l];
     const Linear& op = *layer.linear;
@@ -203,7 +204,7 @@ class MlpTileStep final : public MlpWholeStep {
   TileMemory memory_;
   GatherArgs gather_;
   std::vector<LinearArgs<T>> forward_;
-  std::vector<std::function<cudaError_t(cudaStream_t)>> tensor_forward_;  // empty: by forward_
+  std::vector<std::function<cudaError_t(cudaStream_t)>> tensor_forward_;  // empty: forward_ is used
   HeadArgs<T> head_{};
   HeadSums<T> sums_{};
   std::vector<TileGradXArgs<T>> grad_x_{};

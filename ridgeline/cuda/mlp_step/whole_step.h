@@ -13,7 +13,7 @@ namespace ridgeline::cuda {
 // Offsets of the slices of a workspace; each starts at a multiple of kBlock.
 struct StepWorkspace {
   static constexpr size_t kBlock = 256;
-  size_t bytes = 0;  // of all
+  size_t bytes = 0;  // of the whole workspace
   HeadLayout head;
 
   size_t take(size_t size) {
@@ -28,7 +28,7 @@ inline Cover step_cover(const MlpStepOps& step, const StepWorkspace& layout) {
   if (layout.head.parts == 0) return Cover::no("the last layer does not fit on chip");
   Cover cover = Cover::of(step.ops);
   cover.skips = step.inside;
-  cover.workspace = layout.bytes + StepWorkspace::kBlock;  // the last for aligning all of it
+  cover.workspace = layout.bytes + StepWorkspace::kBlock;  // kBlock: to align the start
   return cover;
 }
 
@@ -57,7 +57,7 @@ class MlpWholeStep : public CapturedStep {
     return reinterpret_cast<U*>(base_ + offset);
   }
 
-  // Everything but where the images go.
+  // Everything except the destination of the images.
   GatherArgs bind_gather(const MlpStepOps& step, size_t label, const Binding& binding) const {
     GatherArgs gather;
     gather.set = binding.read(step.inputs->set).as<uint8_t>();

@@ -1,13 +1,13 @@
 #pragma once
 
-// Sizes that the plans of this folder share.
+// Sizes that the layouts of this folder share.
 
 #include <cstddef>
 #include <cstdint>
 
 namespace ridgeline::cuda::mlp {
 
-constexpr int kWarps = 16;       // of a block, so that a thread may have 128 registers
+constexpr int kWarps = 16;       // per block, so that a thread may have 128 registers
 constexpr int kTileBytes = 512;  // 16 units x 16 samples
 constexpr size_t kCounterBytes = 256;
 

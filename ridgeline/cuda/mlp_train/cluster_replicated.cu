@@ -12,7 +12,8 @@ namespace {
 
 constexpr int kGatherThreads = 256;  // a slice of 64 inputs: 8 slots for each of 32 lanes
 
-// Block (slice, step): the slice's inputs of that step, of steps `done`.. of the whole launch.
+// Block (slice, step) gathers the slice's inputs of that step, for the steps from `done` on of the
+// whole launch.
 template <typename T>
 __global__ void mlp_train_cluster_replicated_gather_kernel(
     const __grid_constant__ MlpTrainArgs args, int done, float2* rates, uint8_t* labels, uint4* x) {
@@ -74,7 +75,8 @@ using Launch = cudaError_t (*)(ClusterReplicatedParams, cudaStream_t);
 
 template <typename T, int kHidden, bool kRelu>
 Launch launcher(bool masters) {
-  // Masters come from memory: to multiply them by what decay leaves does not show.
+  // Master weights come from memory, so multiplying them by the decay factor costs no measurable
+  // time.
   return masters ? launch<T, kHidden, kRelu, true, true> : launch<T, kHidden, kRelu, false, false>;
 }
 template <typename T, int kHidden>
@@ -125,7 +127,7 @@ std::string refuse_cluster_replicated(const MlpTrainShape& shape) {
 
 cudaError_t launch_cluster_replicated(const MlpTrainArgs& args, const MlpTrainLayout&,
                                       void* workspace, cudaStream_t stream) {
-  if (args.weight_decay != 0 && !args.shape.masters) return cudaErrorNotSupported;  // not built
+  if (args.weight_decay != 0 && !args.shape.masters) return cudaErrorNotSupported;  // not compiled
   return args.shape.half == DType::fp16 ? launch_steps<__half>(args, workspace, stream)
                                         : launch_steps<__nv_bfloat16>(args, workspace, stream);
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// The step of cluster_replicated.h, by one block: the first layer, and the chain of the layers
+// The step of cluster_replicated.h, for one block: the first layer, and the chain of the layers
 // above it.
 
 #include "ridgeline/cuda/mlp_train/cluster_replicated_updates.cuh"
@@ -31,8 +31,8 @@ class ClusterReplicatedTrainer : ClusterReplicatedUpdates<T, kHidden, kDecays, k
     cluster_sync();
 #pragma unroll 1
     for (int t = 0; t < args_.steps; ++t) {
-      // Addresses made from these are made where they are used: kept over the loop, they would
-      // take more registers than there are.
+      // Addresses derived from these are recomputed where they are used: kept across the loop, they
+      // would take more registers than there are.
       asm volatile("" : "+r"(lane_), "+r"(g_), "+r"(t_));
       multiply_first();
       all_barrier();
@@ -51,7 +51,7 @@ class ClusterReplicatedTrainer : ClusterReplicatedUpdates<T, kHidden, kDecays, k
     }
     __syncthreads();
     store_weights();
-    cluster_sync();  // no block leaves while others may still send to it
+    cluster_sync();  // no block exits while others may still send to it
   }
 
  private:
@@ -103,7 +103,8 @@ class ClusterReplicatedTrainer : ClusterReplicatedUpdates<T, kHidden, kDecays, k
   using Base::x_;
   using Base::xt_;
   using Base::y;
-  // This warp's part of the sums of y(0), of all samples and own units; 0 without inputs.
+  // This warp's part of the sums of y(0), for all samples and the block's own units; 0 without
+  // inputs.
   __device__ void multiply_first() {
     float sum[2][2][4] = {};
 #pragma unroll
@@ -126,7 +127,8 @@ class ClusterReplicatedTrainer : ClusterReplicatedUpdates<T, kHidden, kDecays, k
     }
   }
 
-  // Chain warp w finishes own unit w, a sample a lane, and sends it to all blocks.
+  // Warp w of the chain finishes the block's own unit w, one sample per lane, and sends it to all
+  // blocks.
   __device__ void send_first() {
     const uint32_t from = shared_ + Map::kSums + warp_ * Map::kSumPitch + lane_ * 4;
     float sum[4] = {};
@@ -150,7 +152,8 @@ class ClusterReplicatedTrainer : ClusterReplicatedUpdates<T, kHidden, kDecays, k
     }
   }
 
-  // Own rows of W(0), and their bias by a warp that has few inputs or none.
+  // Updates the block's own rows of W(0); their bias is updated by a warp that has few inputs or
+  // none.
   __device__ void update_first(float2 rate) {
     const uint32_t own = shared_ + Map::kOwnDz;
     if (warp_ < p_.slices) {
@@ -202,7 +205,7 @@ class ClusterReplicatedTrainer : ClusterReplicatedUpdates<T, kHidden, kDecays, k
     first_barrier(ring_).wait(phase_);
     if (threadIdx.x == 0) first_barrier(ring_).expect(Map::kValueBytes);
     fence_async_proxy();
-    uint32_t values[2][4];  // what this thread holds of the layer at work
+    uint32_t values[2][4];  // this thread's values of the current layer
 #pragma unroll 1
     for (int l = 1; l < kHidden; ++l) {
       if (l > 1) named_barrier(kWeightsBarrier + l, kThreads);
@@ -212,12 +215,12 @@ class ClusterReplicatedTrainer : ClusterReplicatedUpdates<T, kHidden, kDecays, k
     backward_top(t, values);
 #pragma unroll 1
     for (int l = kHidden - 1; l > 1; --l) backward(l, y(l - 1, t), values);
-    // Behind the last fence of the step: a fence waits for loads that are under way.
+    // Placed after the last fence of the step, because a fence waits for loads in flight.
     load_inputs(min(t + 1, args_.steps - 1));
     if (warp_ < 4) backward_own();
   }
 
-  // sum[units x samples] = W v, or W^T v: the 64 units of this warpgroup.
+  // sum[units x samples] = W v, or W^T v, for the 64 units of this warpgroup.
   template <bool kTransposed>
   __device__ void multiply(uint32_t w, uint32_t v, float (&sum)[16]) const {
     const int group = warp_ >> 2 & 1;
@@ -245,14 +248,14 @@ class ClusterReplicatedTrainer : ClusterReplicatedUpdates<T, kHidden, kDecays, k
     for (int i = 0; i < 8; ++i) {
       const float z0 = sum[2 * i] + b[i & 1], z1 = sum[2 * i + 1] + b[i & 1];
       const uint32_t v = Pair<T>::pack(activated(z0), activated(z1));
-      // Past the last unit f(0), and that is 0 but for sigmoid.
+      // Past the last unit this is f(0), which is 0 except for sigmoid.
       values[i >> 2][i & 3] = kRelu || unit + 8 * (i & 1) < width ? v : 0;
     }
     put(to, values);
     chain_barrier();
   }
 
-  // Stores 16 units x 32 samples of this warp for products to read.
+  // Stores this warp's 16 units x 32 samples for products to read.
   __device__ void put(uint32_t to, const uint32_t (&values)[2][4]) const {
     const uint32_t at = to + matrix_at();
     store_matrices(at, values[0]);
@@ -260,11 +263,11 @@ class ClusterReplicatedTrainer : ClusterReplicatedUpdates<T, kHidden, kDecays, k
     fence_async_proxy();
   }
 
-  // Logits and their gradient. First warp 2q + m multiplies 16 samples by a quarter of the units;
-  // then each warp has 4 samples, a lane two classes of one.
+  // Computes the logits and their gradient. First, warp 2q + m multiplies 16 samples by a quarter
+  // of the units; then each warp has 4 samples, and a lane two classes of one.
   __device__ void loss(int t) {
-    // Matrices 0..3: units 0..7 with samples 0..7, with samples 8..15, units 8..15 likewise;
-    // classes 0..7 with units 0..7, with units 8..15, classes 8..15 likewise.
+    // Matrices 0..3: units 0..7 with samples 0..7, with samples 8..15, then units 8..15 likewise;
+    // classes 0..7 with units 0..7, with units 8..15, then classes 8..15 likewise.
     const int row = lane_ & 7, odd = lane_ >> 3 & 1, high = lane_ >> 4;
     const int m = warp_ & 1, quarter = warp_ >> 1;
     const uint32_t values =
@@ -315,14 +318,14 @@ class ClusterReplicatedTrainer : ClusterReplicatedUpdates<T, kHidden, kDecays, k
     }
   }
 
-  // dz of the last hidden layer: values are its y, and become dz.
+  // dz of the last hidden layer: `values` holds its y on entry, and dz on return.
   __device__ void backward_top(int t, uint32_t (&values)[2][4]) {
     const int row = lane_ & 7, odd = lane_ >> 3 & 1, high = lane_ >> 4;
     uint32_t a[4];
     load_matrices_transposed(
         a, top(t) + (8 * high + row) * Map::kTopPitch + (warp_units() + 8 * odd) * 2);
     named_barrier_arrive(kDlogitsBarrier, kThreads);
-    chain_barrier();  // dlogits are whole
+    chain_barrier();  // dlogits are complete
     float sum[16];
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
@@ -346,7 +349,7 @@ class ClusterReplicatedTrainer : ClusterReplicatedUpdates<T, kHidden, kDecays, k
     finish_gradient(l - 1, sum, values);
   }
 
-  // dz(l) = sum * f'(y), y in `values`; the followers may have it.
+  // dz(l) = sum * f'(y), with y in `values`; signals the followers that it is ready.
   __device__ void finish_gradient(int l, const float (&sum)[16], uint32_t (&values)[2][4]) {
 #pragma unroll
     for (int i = 0; i < 8; ++i) {

@@ -1,18 +1,18 @@
 #pragma once
 
-// Training steps in one cluster of 16 blocks with a single exchange a step. Only the first layer is
-// divided among the blocks (8 of its units each, weights in registers). Every block holds and
-// trains a replica of the layers above it, since a 128 x 128 product costs less than sending its
+// Training steps in one cluster of 16 blocks with a single exchange per step. Only the first layer
+// is divided among the blocks (8 of its units each, weights in registers). Every block holds and
+// trains a replica of the layers above it, because a 128 x 128 product costs less than sending its
 // operands.
 //
-// A step, and what it waits for:
+// The critical path of a step:
 //   first      y(0) of the block's own units; sums of the warps; sent to all blocks
 //   upward     y(1).. y(H-1), logits, dlogits: wgmma products, the same in every block
 //   downward   dz(H-1).. dz(1), then dz(0) of the block's own units
 //   first      update of the block's own rows, from registers to registers
-// Two warpgroups are the chain above. The other two follow it and update the layers above the
-// first, in the step after, while its y(0) travels: layer l is done before the chain comes to it.
-// Layers are updated in place, since nobody reads them then.
+// Two warpgroups run this chain. The other two follow it and update the layers above the first
+// during the next step, while its y(0) is being sent: layer l is updated before the chain reaches
+// it. Layers are updated in place, because no warp reads them then.
 //
 // Inputs are gathered for all steps of a launch beforehand, in the order of the operands.
 
@@ -27,20 +27,21 @@
 namespace ridgeline::cuda::mlp {
 
 constexpr int kReplicatedBlocks = 16;
-constexpr int kReplicatedUnits = 128;   // of a hidden layer, at most
-constexpr int kReplicatedSamples = 32;  // of a batch, at most
+constexpr int kReplicatedUnits = 128;   // per hidden layer, at most
+constexpr int kReplicatedSamples = 32;  // per batch, at most
 constexpr int kReplicatedClasses = 16;
 constexpr int kReplicatedWarps = 16;
 constexpr int kReplicatedChainWarps = 8;
-constexpr int kReplicatedSlice = 64;  // inputs of a warp
+constexpr int kReplicatedSlice = 64;  // inputs per warp
 constexpr int kReplicatedFeatures = kReplicatedWarps * kReplicatedSlice;
-// fp32 weights of the layers above the first, at most: of a block, in the workspace.
+// The most fp32 weights of the layers above the first: one copy per block, in the workspace.
 constexpr int kReplicatedMasters = (2 * kReplicatedUnits + kReplicatedClasses) * kReplicatedUnits;
-constexpr int kReplicatedSteps = 256;  // of a launch, at most: bounds the gathered inputs
+constexpr int kReplicatedSteps = 256;  // per launch, at most: bounds the gathered inputs
 
-// Workspace, for kReplicatedSteps steps: rates, labels, inputs (straight and transposed), masters.
+// The workspace for kReplicatedSteps steps: rates, labels, inputs (plain and transposed), master
+// weights.
 struct ClusterReplicatedInputs {
-  int slices;  // of 64 inputs
+  int slices;  // slices of 64 inputs
   size_t labels, x, masters, bytes;
 
   ClusterReplicatedInputs(int features, bool with_masters)

@@ -1,14 +1,14 @@
 #pragma once
 
-// The shared memory of a block of the cluster_replicated kernel, and how weights are loaded and
+// The shared memory of a block of the cluster_replicated function, and how weights are loaded and
 // stored.
 //
-// In shared memory, activations and gradients are [unit][sample], 64 bytes a unit, and weights
-// [output][input] in two panels of 64 inputs, 128 bytes a row; 16-byte chunks swizzled as wgmma
-// wants them. So one copy serves as either operand, straight or transposed:
+// In shared memory, activations and gradients are [unit][sample], 64 bytes per unit, and weights
+// are [output][input] in two panels of 64 inputs, 128 bytes per row; 16-byte chunks have wgmma's
+// swizzle. One copy therefore serves as either operand, plain or transposed:
 //   y(l) = W y(l-1), dz(l-1) = W^T dz(l): units x samples, sums over units;  dW = dz y^T
-// The first layer's inputs and weights stay in registers: warp w has inputs 64w.., lane 4g + t the
-// inputs 16t..16t+15 of them: of samples g, g + 8, .. and of own unit g.
+// The first layer's inputs and weights stay in registers: warp w has inputs 64w.., of which lane 4g
+// + t has inputs 16t..16t+15, for samples g, g + 8, .. and for the block's own unit g.
 
 #include <cstdint>
 
@@ -27,27 +27,28 @@ struct ClusterReplicatedParams {
   const uint8_t* labels;  // [steps][32]
   const uint4* x;         // [steps][slice][16][lane]
   int slices;
-  float* masters;  // [block][kReplicatedMasters], where weights are kept in fp32
+  float* masters;  // [block][kReplicatedMasters], if weights are kept in fp32
 };
 
-// Where things lie in shared memory, in bytes.
+// Offsets in shared memory, in bytes.
 template <int kHidden>
 struct ClusterReplicatedMap {
   static constexpr int kWeightBytes = kReplicatedUnits * kReplicatedUnits * 2;
   static constexpr int kPanelBytes = kWeightBytes / 2;
   static constexpr int kValueBytes = kReplicatedUnits * kReplicatedSamples * 2;
-  static constexpr int kTopPitch = kReplicatedUnits * 2 + 16;  // these pitches: no bank conflicts
+  static constexpr int kTopPitch = kReplicatedUnits * 2 + 16;  // these pitches avoid bank conflicts
   static constexpr int kDlogitsPitch = 48, kOwnPitch = 80, kSumPitch = 36 * 4;
   static constexpr int kSumBytes = 8 * kSumPitch;
   static constexpr int kTopBytes = kReplicatedClasses * kTopPitch;
 
   static constexpr int kWeights = 0;                                      // layers 1..
-  static constexpr int kFirst = kWeights + (kHidden - 1) * kWeightBytes;  // y(0), thrice
-  static constexpr int kY = kFirst + 3 * kValueBytes;                     // layers 1.., twice
+  static constexpr int kFirst = kWeights + (kHidden - 1) * kWeightBytes;  // y(0), three buffers
+  static constexpr int kY = kFirst + 3 * kValueBytes;                     // layers 1.., two buffers
   static constexpr int kDz = kY + 2 * (kHidden - 1) * kValueBytes;        // layers 1..
   static constexpr int kSums = kDz + (kHidden - 1) * kValueBytes;         // [warp][own][sample]
-  static constexpr int kLogits = kSums;  // float [4][sample][24], when the sums have been read
-  static constexpr int kTop = kSums + kReplicatedWarps * kSumBytes;  // [class][unit], twice
+  // This is float [4][sample][24], and reuses the sums after they have been read.
+  static constexpr int kLogits = kSums;
+  static constexpr int kTop = kSums + kReplicatedWarps * kSumBytes;  // [class][unit], two buffers
   static constexpr int kDlogits = kTop + 2 * kTopBytes;              // [sample][class]
   static constexpr int kOwnDz =
       kDlogits + kReplicatedSamples * kDlogitsPitch;                   // [own unit][sample]
@@ -72,7 +73,7 @@ class ClusterReplicatedState {
         generic_(shared),
         shared_(shared_address(shared)),
         block_(blockIdx.x),
-        warp_(__shfl_sync(~0u, int(threadIdx.x >> 5), 0)),  // so that it is known to be uniform
+        warp_(__shfl_sync(~0u, int(threadIdx.x >> 5), 0)),  // makes it known to be uniform
         lane_(threadIdx.x & 31),
         g_(lane_ >> 2),
         t_(lane_ & 3) {}
@@ -82,9 +83,9 @@ class ClusterReplicatedState {
   static constexpr int kChainWarps = kReplicatedChainWarps;
   static constexpr int kLogitPitch = 24;
   static constexpr int kChainThreads = 32 * kChainWarps, kThreads = 32 * kReplicatedWarps;
-  // Barriers of the block: 0 is for all threads.
+  // Named barriers of the block: 0 is for all threads.
   static constexpr int kChainBarrier = 1, kDlogitsBarrier = 2;
-  static constexpr int kWeightsBarrier = 2;  // and l, from 1 on: W(l) is updated
+  static constexpr int kWeightsBarrier = 2;  // plus l, from 1 on: W(l) has been updated
 
   __device__ void all_barrier() { __syncthreads(); }
   __device__ void chain_barrier() { named_barrier(kChainBarrier, kChainThreads); }
@@ -113,9 +114,9 @@ class ClusterReplicatedState {
   }
   __device__ float* own_bias() const { return reinterpret_cast<float*>(generic_ + Map::kOwnBias); }
 
-  // The chunk of 8 samples of a unit; the chunk of 8 inputs of an output. Chunks of a row differ in
-  // the bits that the swizzle flips: the address of chunk c is that of chunk 0 with c's bits
-  // flipped.
+  // The offset of a chunk of 8 samples of a unit, and of a chunk of 8 inputs of an output. The
+  // chunks of a row differ in the bits that the swizzle flips: the address of chunk c is that of
+  // chunk 0 with the bits of c flipped.
   static __device__ uint32_t value_at(int unit, int chunk) {
     return unit * 64 + ((chunk ^ ((unit >> 1) & 3)) << 4);
   }
@@ -123,10 +124,11 @@ class ClusterReplicatedState {
     return (chunk >> 3) * Map::kPanelBytes + out * 128 + (((chunk & 7) ^ (out & 7)) << 4);
   }
   static __device__ float stored(float v) { return kMasters ? v : float(T(v)); }
-  // The first of the 16 units of this warp in a product of the chain, or of the followers.
+  // The first of this warp's 16 units in a product of the chain, or of the followers.
   __device__ int warp_units() const { return (warp_ & 7) * 16; }
-  // Where this lane finds its row of the 8 x 8 matrices of those units: 0 and 1 the two halves of
-  // the units, samples 0..7; 2 and 3, samples 8..15. Samples 16 on: ^ 32.
+  // The address of this lane's row of the 8 x 8 matrices of those units: matrices 0 and 1 are the
+  // two halves of the units with samples 0..7; 2 and 3 have samples 8..15. For samples from 16 on:
+  // ^ 32.
   __device__ uint32_t matrix_at() const {
     return value_at(warp_units() + (lane_ & 15), lane_ >> 4);
   }
@@ -137,8 +139,8 @@ class ClusterReplicatedState {
     return ((a.x + a.y) + (b.x + b.y)) + ((c.x + c.y) + (d.x + d.y));
   }
 
-  // This lane's slots of the slice: 0..7 straight, samples x inputs; 8..15 transposed, as the
-  // gradient wants them.
+  // This lane's slots of the slice: 0..7 are plain, samples x inputs; 8..15 are transposed, for the
+  // gradient.
   __device__ const uint4* slots(int t) const {
     return p_.x + (int64_t{t} * p_.slices + warp_) * 512 + lane_;
   }
@@ -152,14 +154,14 @@ class ClusterReplicatedState {
 #pragma unroll
     for (int i = 0; i < 8; ++i) xt_[i] = __ldg(slots(t) + 32 * (8 + i));
   }
-  // Masters of the layers above the first, row by row, this block's own: other blocks are not
+  // The block's own master weights of the layers above the first, row by row: other blocks are not
   // always in the same step.
   __device__ float* master(int l) const {
     return p_.masters + int64_t{block_} * kReplicatedMasters +
            (l - 1) * kReplicatedUnits * kReplicatedUnits;
   }
   __device__ T* half(int at) const { return reinterpret_cast<T*>(generic_ + at); }
-  // Weights as they came, 0 past the last; and back.
+  // A weight as passed to the launch, 0 past the last; and the reverse.
   __device__ float weight_of(int l, int out, int in) const {
     const auto& sizes = args_.shape.sizes;
     if (out >= sizes[l + 1] || in >= sizes[l]) return 0.0f;
@@ -214,7 +216,7 @@ class ClusterReplicatedState {
     }
   }
 
-  // Each block its own rows of all layers, the first the last layer.
+  // Each block stores its own rows of all layers, and the first block stores the last layer.
   __device__ void store_weights() {
     const int own = 8 * block_ + g_, first_in = kReplicatedSlice * warp_ + 16 * t_;
 #pragma unroll
@@ -255,9 +257,9 @@ class ClusterReplicatedState {
   char* generic_;
   uint32_t shared_;
   int block_, warp_, lane_, g_, t_;
-  int ring_ = 0;                   // of y(0): step mod 3
-  uint32_t phase_ = 0;             // of its barrier
-  typename Tile::Slot w_[4] = {};  // own rows of W(0): inputs 16t + 4j.. of unit g
+  int ring_ = 0;                   // the buffer of y(0): step mod 3
+  uint32_t phase_ = 0;             // the phase of its barrier
+  typename Tile::Slot w_[4] = {};  // the block's own rows of W(0): inputs 16t + 4j.. of unit g
   uint4 x_[8] = {}, xt_[8] = {};   // [4 inputs j][16 samples m]
 };
 

@@ -56,7 +56,7 @@ class ClusterReplicatedUpdates : public ClusterReplicatedState<T, kHidden, kMast
     if (block_ == kReplicatedBlocks - 1 && warp_ == kReplicatedWarps - 1) report(t);
   }
 
-  // sum[64 outputs x 32 inputs] = dz y^T over the samples, begun.
+  // Starts sum[64 outputs x 32 inputs] = dz y^T over the samples.
   static __device__ void multiply_gradient(uint32_t dz, uint32_t y, float (&sum)[16]) {
     const uint64_t a = wgmma_descriptor(dz, 16, 512, 64), b = wgmma_descriptor(y, 16, 512, 64);
     wgmma_fence();
@@ -65,16 +65,16 @@ class ClusterReplicatedUpdates : public ClusterReplicatedState<T, kHidden, kMast
     wgmma_commit();
   }
 
-  // W(l), l >= 1, and its bias, of step t, in the step after.
+  // Updates W(l), l >= 1, and its bias for step t, during the next step.
   __device__ void update_layer(int l, int t) {
     const int group = warp_ >> 2 & 1, out = warp_units() + (lane_ & 15);
     const float2 rate = rates()[t];
     const uint32_t below = l == 1 ? first(ring_ == 0 ? 2 : ring_ - 1) : y(l - 1, t);
-    // This lane's row of the 8 x 8 matrices of 16 outputs and inputs 0..15; others by the chunk's
-    // bits, see weight_at.
+    // This lane's row of the 8 x 8 matrices of 16 outputs and inputs 0..15; other inputs are
+    // addressed by the chunk's bits, see weight_at.
     const uint32_t row = weights(l) + out * 128 + ((lane_ >> 4 ^ (out & 7)) << 4);
-    fence_async_proxy();  // y(0) was stored by other blocks
-    // 32 inputs at a time, and the product of the next 32 while these are updated.
+    fence_async_proxy();  // other blocks stored y(0)
+    // Takes 32 inputs at a time; the product of the next 32 runs while these are updated.
     float sum[2][16];
     multiply_gradient(dz(l) + group * 64 * 64, below, sum[0]);
 #pragma unroll
@@ -117,13 +117,13 @@ class ClusterReplicatedUpdates : public ClusterReplicatedState<T, kHidden, kMast
     total += __shfl_xor_sync(~0u, total, 1);
     if (c == 0) bias(l)[unit] = stored(fmaf(-rate.y, total, bias(l)[unit]));
   }
-  // The masters of this lane's pair i of the 16 outputs of this warp and inputs `in`..
+  // The master weights of this lane's pair i, for the 16 outputs of this warp and inputs `in`..
   __device__ float2* master_at(int l, int in, int i) const {
     const int out = warp_units() + g_ + 8 * (i & 1);
     return reinterpret_cast<float2*>(master(l) + out * kReplicatedUnits + in + 8 * (i >> 1) +
                                      2 * t_);
   }
-  // What decay leaves of a weight; all, mostly.
+  // What remains of a weight after decay; without decay, all of it.
   static __device__ float kept(float2 rate, float w) { return kDecays ? rate.x * w : w; }
 
   // The last layer: a warp has 16 units of its inputs.
@@ -168,7 +168,7 @@ class ClusterReplicatedUpdates : public ClusterReplicatedState<T, kHidden, kMast
     }
   }
 
-  // One warp of one block: the batch's loss and hits, a sample a lane.
+  // One warp of one block sums the batch's loss and correct predictions, one sample per lane.
   __device__ void report(int t) {
     const float* z = reinterpret_cast<const float*>(generic_ + Map::kReport) + lane_ * 17;
     const int classes = args_.shape.sizes[kHidden + 1];

@@ -1,13 +1,14 @@
 #pragma once
 
-// How activations and weights lie in memory for the whole-step kernels: in the order in which the
+// The memory layout of activations and weights in the whole-step functions: the order in which the
 // lanes of a warp hold them as operands of mma_m16n8k16, so that every access is one 8- or 16-byte
 // access of a lane to its own slot.
 //
 // A *tile* of activations is 16 samples x 16 units. Lane 4g + t holds units 4t..4t+3 of samples g
 // and g + 8, as {g: 4t, 4t+1}, {g + 8: 4t, 4t+1}, {g: 4t+2, 4t+3}, {g + 8: 4t+2, 4t+3}: 16 bytes.
-// (The tensor core calls these columns 2t, 2t+1, 2t+8, 2t+9; a dot product does not mind, as long
-// as the weights agree.) A matrix of activations is [unit tile][sample tile][lane].
+// (The tensor core calls these columns 2t, 2t+1, 2t+8, 2t+9; a dot product does not depend on the
+// order, as long as the weights use the same one.) A matrix of activations is [unit tile][sample
+// tile][lane].
 //
 // A tile of weights is 8 outputs x 16 inputs. Lane 4g + t holds inputs 4t..4t+3 of output g.
 
@@ -26,16 +27,16 @@ struct Fragment {
   uint32_t r[kSampleTiles][4];
 };
 
-// Where activations of all blocks come from: `load` is a 16-byte read of the lane's slot. `own`:
-// the lane wrote it itself, wherever it lies.
+// Where the activations of all blocks are read from: `load` is a 16-byte read of the lane's slot.
+// `own` reads a slot that the lane wrote itself, in whichever memory it is.
 struct FromShared {
   static constexpr bool kFar = false;
   static __device__ uint4 load(const uint4* p) { return *p; }
 };
-struct FromL2 {  // written by other blocks during this launch: never through L1
+struct FromL2 {  // written by other blocks during this launch: bypasses L1
   static constexpr bool kFar = true;
-  // A generic address: own slots may lie in shared memory. Relaxed at the GPU's scope reads L2
-  // there.
+  // Takes a generic address, because own slots may be in shared memory. A relaxed load at GPU scope
+  // reads from L2 otherwise.
   static __device__ uint4 load(const uint4* p) {
     uint4 v;
     asm volatile("ld.relaxed.gpu.v4.u32 {%0,%1,%2,%3}, [%4];"
@@ -45,8 +46,8 @@ struct FromL2 {  // written by other blocks during this launch: never through L1
   }
 };
 
-// Calls f(tile, fragment) for the unit tiles of this warp: warp, warp + warps, ... below `tiles`,
-// kAhead of them in flight.
+// Calls f(tile, fragment) for this warp's unit tiles warp, warp + warps, and so on below `tiles`,
+// with kAhead of them in flight.
 template <int kSampleTiles, typename From, int kAhead, typename F>
 __device__ inline void for_each_tile(const uint4* v, int tiles, int warp, int warps, int lane,
                                      F&& f) {
@@ -63,7 +64,7 @@ __device__ inline void for_each_tile(const uint4* v, int tiles, int warp, int wa
         a[i].r[s][0] = slot.x, a[i].r[s][1] = slot.y, a[i].r[s][2] = slot.z, a[i].r[s][3] = slot.w;
       }
     }
-    // Two at a time, so that one fills the other's waits.
+    // Two at a time, so that one hides the latency of the other.
 #pragma unroll
     for (int i = 0; i < kAhead; i += 2) {
       constexpr int kLast = kAhead - 1;
@@ -78,7 +79,7 @@ __device__ inline void for_each_tile(const uint4* v, int tiles, int warp, int wa
   }
 }
 
-// A lane's four weights of a tile, kept as T, or as float where the master is kept.
+// A lane's four weights of a tile, stored as T, or as float for master weights.
 template <typename T, bool kMasters>
 struct WeightTile {
   using Slot = uint2;

@@ -1,6 +1,7 @@
 #pragma once
 
-// Inputs of a batch: bytes of the resident set to slots of activations (fragments.cuh), and labels.
+// Gathers the inputs of a batch: bytes of the resident set to slots of activations (fragments.cuh),
+// and labels.
 
 #include <cstdint>
 
@@ -10,7 +11,7 @@
 
 namespace ridgeline::cuda::mlp {
 
-// Four inputs from `unit` on of samples `sample` and `sample` + 8 of the batch that starts at
+// Four inputs from `unit` on, for samples `sample` and `sample` + 8 of the batch that starts at
 // `base`, as a lane's slot.
 template <typename T>
 __device__ inline uint4 gather_slot(const MlpTrainArgs& args, int64_t base, int unit, int sample) {
@@ -55,7 +56,7 @@ __device__ inline uint4 gather_chunk(const MlpTrainArgs& args, int64_t base, int
                         tile % kSampleTiles * 16 + (lane >> 2));
 }
 
-// `labels` is a ring of kLabelRing batches, each of 16 * kSampleTiles.
+// `labels` is a ring of kLabelRing batches of 16 * kSampleTiles labels.
 template <int kSampleTiles>
 __device__ inline void gather_labels(const MlpTrainArgs& args, int64_t base, int t, int thread,
                                      int threads, int* labels) {

@@ -1,4 +1,4 @@
-// mlp_train_grid_sharded: launches, and the gathering of inputs before them.
+// mlp_train_grid_sharded: the launches, and the gathering of inputs before them.
 
 #include <algorithm>
 
@@ -12,7 +12,8 @@ namespace {
 
 constexpr int kGatherThreads = 64;  // a tile of 16 inputs and 32 samples
 
-// Block (tile, step): a tile of the inputs of that step, of steps `done`.. of the whole launch.
+// Block (tile, step) gathers a tile of the inputs of that step, for the steps from `done` on of the
+// whole launch.
 template <typename T>
 __global__ void mlp_train_grid_sharded_gather_kernel(const __grid_constant__ MlpTrainArgs args,
                                                      int done, float2* rates, uint8_t* labels,

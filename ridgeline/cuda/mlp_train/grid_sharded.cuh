@@ -1,6 +1,6 @@
 #pragma once
 
-// The training step of grid_sharded.h, by one block.
+// The training step of grid_sharded.h, for one block.
 
 #include <cstdint>
 
@@ -25,7 +25,7 @@ class GridShardedTrainer : GridShardedState<T, kHidden, kTiles, kMasters> {
       const int label = __ldg(p_.labels + t * kGridShardedSamples + (threadIdx.x >> 4));
       forward(0, t, x, p_.input_tiles);
       if (t > 0) update_first_hidden(t - 1, last);
-      __threadfence();  // buffers that were made empty are so before anything else is sent
+      __threadfence();  // the cleared buffers are visible before anything is sent
       rate_ = now;
       {
         Units y;
@@ -53,7 +53,7 @@ class GridShardedTrainer : GridShardedState<T, kHidden, kTiles, kMasters> {
       Inputs last_x;
       load_inputs(t, last_x);
       load_inputs(min(t + 1, args_.steps - 1), x);
-      __syncthreads();  // dy(0) is whole
+      __syncthreads();  // dy(0) is complete
       update<false>(rows(0), last_x, p_.input_tiles, own_dy(0), rate_);
       update_bias(own_dy(0), bias(0), 8, rate_);
     }
@@ -96,7 +96,7 @@ class GridShardedTrainer : GridShardedState<T, kHidden, kTiles, kMasters> {
   using Base::warp_;
   using Base::width;
 
-  // Sums of own outputs over this warp's tiles, to its place in `sums`.
+  // Sums the block's own outputs over this warp's tiles, into its slot of `sums`.
   template <typename Values>
   __device__ void multiply(const Slot* w, const Values& v, int count, float* sums) const {
     constexpr int kCount = sizeof(v.tile) / sizeof(v.tile[0]);
@@ -108,7 +108,7 @@ class GridShardedTrainer : GridShardedState<T, kHidden, kTiles, kMasters> {
 #pragma unroll
       for (int s = 0; s < 2; ++s) mma_m16n8k16<T>(sum[i & 1][s], v.tile[i].r[s], b.x, b.y);
     }
-    if constexpr (Map::kTight) __syncthreads();  // the sums of the stage before have been read
+    if constexpr (Map::kTight) __syncthreads();  // the previous stage's sums have been read
     float4* to = reinterpret_cast<float4*>(sums) + warp_ * 64 + lane_;
 #pragma unroll
     for (int s = 0; s < 2; ++s) {
@@ -116,7 +116,7 @@ class GridShardedTrainer : GridShardedState<T, kHidden, kTiles, kMasters> {
                     sum[0][s][2] + sum[1][s][2], sum[0][s][3] + sum[1][s][3]};
     }
   }
-  // Two neighbouring outputs of one sample, added over the warps: thread e of 128.
+  // Two neighbouring outputs of one sample, added over the warps, for thread e of 128.
   __device__ float2 added(const float* sums, int e) const {
     const float2* part = reinterpret_cast<const float2*>(sums) + e;
     float2 sum[2] = {};
@@ -131,7 +131,7 @@ class GridShardedTrainer : GridShardedState<T, kHidden, kTiles, kMasters> {
     return floats(Map::kSums + (Map::kTight ? 0 : (which & 1) * Map::kSumBytes));
   }
 
-  // y(l) of the own units from v, the values below.
+  // y(l) of the block's own units from v, the values of the layer below.
   template <typename Values>
   __device__ void forward(int l, int t, const Values& v, int count) {
     float* sums = sums_of(l);
@@ -150,7 +150,7 @@ class GridShardedTrainer : GridShardedState<T, kHidden, kTiles, kMasters> {
     store_own(own_y(l, t), n, 16 * s + (lane >> 2) + 8 * (e & 1), pair);
   }
 
-  // dy(l - 1) of the own units from dy(l); sent but for l = 1.
+  // dy(l - 1) of the block's own units from dy(l); sent to all blocks unless l = 1.
   __device__ void backward(int l, int t, const Units& dy) {
     float* sums = sums_of(l == 1);
     multiply(columns(l), dy, tiles(l), sums);
@@ -174,10 +174,11 @@ class GridShardedTrainer : GridShardedState<T, kHidden, kTiles, kMasters> {
     at[kStride] = reinterpret_cast<const T*>(&pair)[1];
   }
 
-  // Logits from y(H-1), their gradient, the loss. `label`: of sample thread / 16.
+  // Computes logits from y(H-1), their gradient, and the loss. `label` is that of sample thread /
+  // 16.
   __device__ void classify(int t, int label, const Units& y) {
     float* sums = sums_of(0);
-    __syncthreads();  // the sums of the stage before have been read
+    __syncthreads();  // the previous stage's sums have been read
     {
       float sum[2][2][4] = {};
 #pragma unroll
@@ -197,7 +198,7 @@ class GridShardedTrainer : GridShardedState<T, kHidden, kTiles, kMasters> {
         const float* v = sum[i >> 1][i & 1];
         if (first) to[32 * i] = {v[0], v[1], v[2], v[3]};
       }
-      if constexpr (kSummands < kGridShardedWarps) {  // the others add theirs
+      if constexpr (kSummands < kGridShardedWarps) {  // the other warps add theirs
         __syncthreads();
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
@@ -287,7 +288,7 @@ class GridShardedTrainer : GridShardedState<T, kHidden, kTiles, kMasters> {
       if (tile_of(i) == block_ >> 1 && (lane_ >> 1 & 1) == (block_ & 1)) keep_own(dy.tile[i]);
     }
   }
-  // The four own units of this lane, as own[unit][sample].
+  // Stores this lane's four own units as own[unit][sample].
   __device__ void keep_own(const Fragment<2>& dy) const {
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
@@ -297,8 +298,8 @@ class GridShardedTrainer : GridShardedState<T, kHidden, kTiles, kMasters> {
     }
   }
 
-  // w = keep * w - step * own . v over the samples, this warp's tiles of the own outputs; with kTop
-  // those of the last layer's classes, all of them.
+  // w = keep * w - step * own . v over the samples, for this warp's tiles of the block's own
+  // outputs; with kTop for all classes of the last layer.
   template <bool kTop, typename Values>
   __device__ void update(Slot* w, const Values& v, int count, const T* own, float2 rate) const {
     constexpr int kCount = sizeof(v.tile) / sizeof(v.tile[0]);
@@ -333,7 +334,7 @@ class GridShardedTrainer : GridShardedState<T, kHidden, kTiles, kMasters> {
       }
     }
   }
-  // Own biases, by the last warp: of outputs below `count`.
+  // The last warp updates the block's own biases, for outputs below `count`.
   __device__ void update_bias(const T* own, float* to, int count, float2 rate) const {
     if (warp_ != kGridShardedWarps - 1 || lane_ >= count) return;
     const uint4* row = reinterpret_cast<const uint4*>(own + lane_ * kStride);
@@ -354,14 +355,14 @@ class GridShardedTrainer : GridShardedState<T, kHidden, kTiles, kMasters> {
     update<true>(nullptr, y, tiles(kHidden - 1), dlogits, rate_);
     update_bias(dlogits, floats(Map::kTopBias), kGridShardedClasses, rate_);
   }
-  // Layer 2 of three: columns from dy(2), rows from y(1).
+  // Updates layer 2 of three: columns from dy(2), rows from y(1).
   __device__ void update_hidden(int l, int t, const Units& dy) {
     update<false>(columns(l), dy, tiles(l), own_y(l - 1, t), rate_);
     if constexpr (!kKeep) load(exchanged(l - 1, t), tiles(l - 1), y1_);
     update<false>(rows(l), y1_, tiles(l - 1), own_dy(l), rate_);
     update_bias(own_dy(l), bias(l), 8, rate_);
   }
-  // Layer 1 of step t, when the next step is under way.
+  // Updates layer 1 for step t, while the next step is in progress.
   __device__ void update_first_hidden(int t, float2 rate) {
     if constexpr (!kKeep && kHidden == 3) load(exchanged(kDy1, t), tiles(1), dy1_);
     update<false>(columns(1), dy1_, tiles(1), own_y(0, t), rate);
@@ -371,9 +372,10 @@ class GridShardedTrainer : GridShardedState<T, kHidden, kTiles, kMasters> {
     update_bias(own_dy(1), bias(1), 8, rate);
   }
 
-  // Of a wide layer, what is used again later comes from L2 again: there are not the registers.
+  // In a wide layer, values that are used again later are read from L2 again, because there are not
+  // enough registers.
   static constexpr bool kKeep = kTiles <= 2;
-  // Warps' sums of logits that lie side by side.
+  // How many warps' sums of logits are stored side by side.
   static constexpr int kSummands = Map::kTight ? kGridShardedWarps / 2 : kGridShardedWarps;
   Units y1_, dy1_;
   float2 rate_ = {1.0f, 0.0f};

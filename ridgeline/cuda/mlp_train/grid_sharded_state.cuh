@@ -1,7 +1,7 @@
 #pragma once
 
-// The shared memory of a block of the grid_sharded kernel, and how weights and activations come and
-// go. Layouts of tiles are those of fragments.cuh.
+// The shared memory of a block of the grid_sharded function, and how weights and activations are
+// loaded and stored. Tiles have the layouts of fragments.cuh.
 
 #include <cstdint>
 
@@ -18,21 +18,21 @@ struct GridShardedParams {
   const uint8_t* labels;  // [steps][32]
   const uint4* x;         // [steps][input tile][sample tile][lane]
   char* exchange;         // y(0..H-1), then dy(1): [matrix][ring][unit tile][sample tile][lane]
-  size_t matrix;          // bytes of one
+  size_t matrix;          // bytes of one exchanged matrix
   int input_tiles;
 };
 
-constexpr uint32_t kNothing = ~0u;  // the word of an empty buffer: no result rounds to this NaN
+constexpr uint32_t kNothing = ~0u;  // marks an empty buffer: no result rounds to this NaN
 
-// Where things lie in shared memory, in bytes. kTiles: of 16 units, a warp's share of a layer.
-// kTight: masters of wide layers leave no room for y(0), which comes from L2 again, for a second
-// place of sums, nor for more than two of the second eight classes.
+// Offsets in shared memory, in bytes. kTiles: tiles of 16 units, a warp's share of a layer. kTight:
+// the master weights of wide layers leave no room for y(0), which is read from L2 again, for a
+// second buffer of sums, nor for more than two of the second eight classes.
 template <int kHidden, int kTiles, bool kMasters>
 struct GridShardedMap {
   static constexpr bool kTight = kMasters && kTiles > 2;
   static constexpr int kUnitTiles = kGridShardedWarps * kTiles;
-  static constexpr int kSlotBytes = 32 * (kMasters ? 16 : 8);  // of a tile of weights
-  static constexpr int kStride = 40;       // of own values, in halves: no bank conflicts
+  static constexpr int kSlotBytes = 32 * (kMasters ? 16 : 8);  // per tile of weights
+  static constexpr int kStride = 40;       // of own values, in halves: avoids bank conflicts
   static constexpr int kClassStride = 24;  // of dlogits
   static constexpr int kOwnBytes = 8 * kStride * 2;
   static constexpr int kLayerBytes = kUnitTiles * kSlotBytes;
@@ -41,14 +41,14 @@ struct GridShardedMap {
   static constexpr int kRows = kFirst + kGridShardedInputTiles * kSlotBytes;  // of layers 1..
   static constexpr int kColumns = kRows + (kHidden - 1) * kLayerBytes;        // of layers 1..
   static constexpr int kTop = kColumns + (kHidden - 1) * kLayerBytes;         // 8 classes
-  static constexpr int kHighTop = kTop + kLayerBytes;                         // and the others
+  static constexpr int kHighTop = kTop + kLayerBytes;                         // the other classes
   static constexpr int kHighLanes =
-      kTight ? 4 * kGridShardedTightClasses - 32 : 32;                  // of their slots
-  static constexpr int kY0 = kHighTop + kLayerBytes * kHighLanes / 32;  // y(0), whole
+      kTight ? 4 * kGridShardedTightClasses - 32 : 32;                  // lanes of their slots
+  static constexpr int kY0 = kHighTop + kLayerBytes * kHighLanes / 32;  // y(0), all units
   static constexpr int kSums =
       kY0 + (kTight ? 0 : kUnitTiles * kGridShardedTileBytes);        // [2][warp]
-  static constexpr int kSumBytes = kGridShardedWarps * 2 * 512;       // of one of them
-  static constexpr int kOwnY = kSums + (kTight ? 1 : 2) * kSumBytes;  // y(0) twice, y(1)..
+  static constexpr int kSumBytes = kGridShardedWarps * 2 * 512;       // bytes of one of them
+  static constexpr int kOwnY = kSums + (kTight ? 1 : 2) * kSumBytes;  // y(0) twice, then y(1)..
   static constexpr int kOwnDy = kOwnY + (kHidden + 1) * kOwnBytes;
   static constexpr int kLogits = kOwnDy + kHidden * kOwnBytes;             // float [32][17]
   static constexpr int kDlogits = kLogits + kGridShardedSamples * 17 * 4;  // [sample][class]
@@ -114,7 +114,7 @@ class GridShardedState {
   __device__ int tiles(int l) const { return (width(l) + 15) >> 4; }
   __device__ int tile_of(int i) const { return warp_ + kGridShardedWarps * i; }
 
-  // Exchanged matrices: y(l), and behind them dy(1).
+  // The exchanged matrices: y(l), followed by dy(1).
   static constexpr int kDy1 = kHidden;
   __device__ uint4* exchanged(int what, int t) const {
     return reinterpret_cast<uint4*>(
@@ -129,7 +129,7 @@ class GridShardedState {
     r[0] = v.x, r[1] = v.y, r[2] = v.z, r[3] = v.w;
   }
 
-  // This warp's tiles of an exchanged matrix of `count` tiles, when all have come; 0 past the last.
+  // Waits for this warp's tiles of an exchanged matrix of `count` tiles; 0 past the last.
   __device__ void receive(const uint4* from, int count, Units& to) const {
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
@@ -156,7 +156,7 @@ class GridShardedState {
       }
     }
   }
-  // The same once they are known to be there, or from memory of the block's own.
+  // As above, for tiles that are known to have arrived, or from the block's own memory.
   template <int kCount>
   __device__ void load(const uint4* from, int count, Tiles<kCount>& to) const {
 #pragma unroll
@@ -193,8 +193,8 @@ class GridShardedState {
     }
   }
 
-  // Word e & 3 of the slot of own units 4 * quad.. and samples g, g + 8; and the same word of the
-  // buffer of two steps before is made empty.
+  // Sends word e & 3 of the slot of own units 4 * quad.. and samples g, g + 8, and clears the same
+  // word of the buffer of two steps before.
   __device__ void send(int what, int t, int e, int quad, int sample_tile, int g,
                        uint32_t word) const {
     const int all = 2 * block_ + quad;
@@ -207,7 +207,8 @@ class GridShardedState {
     asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(word) : "memory");
   }
 
-  // Weights between memory and slots, each by the lane that uses it. Columns are not stored.
+  // Copies weights between global memory and slots; each lane copies those it uses. Columns are not
+  // stored back.
   template <bool kStore>
   __device__ void move_weights() const {
     const auto move_slots = [&](int l, Slot* all, int count, int k_end, bool transposed) {
@@ -235,7 +236,7 @@ class GridShardedState {
     }
   }
 
-  // Outputs n0 + g and inputs 16 * tile + 4t.. (`transposed`: the other way round) of layer l.
+  // Outputs n0 + g and inputs 16 * tile + 4t.. (exchanged if `transposed`) of layer l.
   template <bool kStore, typename Get, typename Set>
   __device__ void move(int l, int count, int n0, int k_end, bool transposed, const Get& get,
                        const Set& set) const {

@@ -11,7 +11,7 @@ namespace {
 
 using Layout = MlpTrainLayout (*)(const MlpTrainShape&, int);
 
-// What the kernels do not do, of what a step may have.
+// Why a step has features that these kernels do not support; "" if it has none.
 std::string refuse_details(const MlpStepOps& step) {
   const SgdUpdate& sgd = *step.layers.front().sgd_w;
   if (sgd.momentum != 0) return "takes no momentum";
@@ -30,8 +30,8 @@ std::string refuse_details(const MlpStepOps& step) {
   return {};
 }
 
-// Weights are of the values' type, or kept in fp32 with copies in that type for the products and
-// biases that have none. Gradients are never stored, so their type does not matter.
+// Weights have the type of the values, or are kept in fp32 with copies in that type for the
+// products; biases have no copies. Gradients are never stored, so their type does not matter.
 std::string refuse_types(const MlpStepOps::Layer& layer, DType dtype, bool masters) {
   const SgdUpdate &w = *layer.sgd_w, &b = *layer.sgd_b;
   const DType kept = masters ? DType::fp32 : dtype;
@@ -82,9 +82,9 @@ struct MlpTrainWorkspace {
   double* lr;
   float* loss;
   int32_t* correct;
-  // Half biases that the kernels write beside the fp32 ones, and that nobody reads.
+  // Half-precision biases that the GPU functions write beside the fp32 ones; nothing reads them.
   std::vector<void*> spare_bias;
-  void* own;  // of the GPU function
+  void* own;  // for the GPU function
 
   MlpTrainWorkspace(const MlpStepOps& step, int64_t repeats, size_t own_bytes,
                     WorkspaceSlices& slices) {

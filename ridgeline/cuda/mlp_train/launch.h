@@ -1,6 +1,6 @@
 #pragma once
 
-// What the launchers of this folder share.
+// Code that the launchers of this folder share.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -14,7 +14,7 @@ namespace ridgeline::cuda::mlp {
 
 struct DeviceLimits {
   int blocks;           // SMs
-  size_t shared_bytes;  // a block may ask for
+  size_t shared_bytes;  // available per block
   int generation;       // major compute capability
 };
 cudaError_t device_limits(DeviceLimits* limits);
@@ -26,8 +26,9 @@ cudaError_t launch_grid_sharded(const MlpTrainArgs& args, const MlpTrainLayout& 
 cudaError_t launch_weight_streaming(const MlpTrainArgs& args, const MlpTrainLayout& layout,
                                     void* workspace, cudaStream_t stream);
 
-// Calls f(T{}, sample tiles, masters), the last two as integral constants. A kernel is instantiated
-// for each: RIDGELINE_MLP_TRAIN_BRIEF leaves out all but fp16 and batches to 32, for a quick build.
+// Calls f(T{}, sample tiles, masters), the last two as integral constants. A function is
+// instantiated for each combination; RIDGELINE_MLP_TRAIN_BRIEF leaves out all but fp16 and batches
+// up to 32, for a quick build.
 template <typename F>
 cudaError_t dispatch(const MlpTrainShape& shape, F&& f) {
   const auto by_masters = [&](auto half, auto samples) -> cudaError_t {

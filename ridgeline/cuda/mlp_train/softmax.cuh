@@ -7,7 +7,7 @@
 
 namespace ridgeline::cuda::mlp {
 
-// Smooth activations are out of line: code that does not run should not take up the instruction
+// Smooth activations are not inlined: code that does not run should not occupy the instruction
 // cache.
 static __device__ __noinline__ float activate_smooth(ActivationFn f, float x) {
   return f == ActivationFn::tanh ? tanhf(x) : __fdividef(1.0f, 1.0f + __expf(-x));
@@ -27,18 +27,19 @@ static __device__ __noinline__ uint32_t times_derivative_smooth(ActivationFn f, 
                        d1 * (tanh ? 1.0f - v.y * v.y : v.y * (1.0f - v.y)));
 }
 
-// Two gradients times the derivative, which comes from the activation's values: both as pairs.
+// Two gradients times the derivative, which is computed from the activation's values: both as
+// pairs.
 template <typename T>
 __device__ inline uint32_t times_derivative(ActivationFn f, float d0, float d1, uint32_t y) {
   if (f == ActivationFn::relu) return Pair<T>::pack(d0, d1) & Pair<T>::positive(y);
   return times_derivative_smooth<T>(f, d0, d1, y);
 }
 
-// kLanes lanes of a warp, one sample: loss = logsumexp(logits) - logits[label], dlogits = softmax -
-// onehot (not divided by the batch: that happens in the update, and keeps small gradients in fp16's
-// range). dlogits is written as [sample][class] and as [class][sample]; both as 0 for a sample past
-// the batch and a class past the last. `correct`: the label's logit is the first largest. All lanes
-// of the warp must come; `lane` counts within the kLanes.
+// kLanes lanes of a warp take one sample: loss = logsumexp(logits) - logits[label], dlogits =
+// softmax - onehot. dlogits are not divided by the batch size; the update does that, which keeps
+// small gradients in fp16's range. dlogits are written as [sample][class] and as [class][sample],
+// and are 0 for samples past the batch and classes past the last. `correct`: the label's logit is
+// the first maximum. All lanes of the warp must take part; `lane` counts within the kLanes.
 template <typename T, int kLanes>
 __device__ inline void softmax_xent_row(const float* logits, int classes, int padded_classes,
                                         int padded_dlogits, int label, bool live, int lane,
@@ -81,7 +82,7 @@ __device__ inline void softmax_xent_row(const float* logits, int classes, int pa
   }
 }
 
-// One warp: the batch's loss and hits, summed in fixed order.
+// One warp sums the batch's loss and correct predictions in a fixed order.
 template <int kSampleTiles>
 __device__ inline void report_batch(const MlpTrainArgs& args, int t, const float* sample_loss,
                                     const int* sample_correct, int lane) {

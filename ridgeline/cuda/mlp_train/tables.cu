@@ -17,7 +17,7 @@ __global__ void mlp_leave_kernel(MlpTables tables, int steps) {
     tables.loss[tick + i] = double(tables.own_loss[i]);
     if (tables.correct != nullptr) tables.correct[tick + i] = tables.own_correct[i];
   }
-  __syncthreads();  // all have read the tick
+  __syncthreads();  // all threads have read the tick
   if (threadIdx.x == 0) *tables.tick = tick + steps;
 }
 

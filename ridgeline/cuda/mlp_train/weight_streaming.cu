@@ -1,4 +1,4 @@
-// mlp_train_grid, weights in L2 and HBM.
+// mlp_train_grid: weights in L2 and HBM.
 
 #include <algorithm>
 
@@ -14,7 +14,7 @@ __global__ __launch_bounds__(kBlockThreads, 1) void mlp_train_weight_streaming_k
     const __grid_constant__ WeightStreamingParams p) {
 #if __CUDA_ARCH__ >= 800  // mma of 16 x 8 x 16, cp.async; the layout refuses older GPUs
   extern __shared__ __align__(128) char shared[];
-  // Own units past the last are read and may never be written.
+  // Own units past the last are read but may never be written, so they are zeroed.
   for (int i = threadIdx.x; i < int(p.plan.shared_bytes / 16); i += blockDim.x) {
     reinterpret_cast<uint4*>(shared)[i] = {0, 0, 0, 0};
   }

@@ -85,7 +85,7 @@ class WeightStreamingTrainer : WeightStreamingState<T, kSampleTiles, kMasters, k
     for (int first = 0; first < p_.layer[l].own; first += kParts) {
       const Pass pass = rows(l, first, v, false);
       if (first > 0) __syncthreads();
-      // Layer 1 is updated by other blocks until they come to the barrier behind y(0).
+      // Other blocks update layer 1 until they reach the barrier after y(0).
       if (l == 1 && !waited) wait();
       prefetch(pass);
       if (l > 1 && !waited) wait();
@@ -122,7 +122,8 @@ class WeightStreamingTrainer : WeightStreamingState<T, kSampleTiles, kMasters, k
     if (!last) arrive();
   }
 
-  // Stores a half slot (4 values: two units of two samples) of own units, and publishes it.
+  // Stores a half slot (4 values: two units of two samples) of the block's own units, and publishes
+  // it.
   __device__ void finish(int own_at, int64_t to, int l, int first, int at, int parts, uint2 pair) {
     const int slot = first * kSampleTiles * 64 + at;
     reinterpret_cast<uint2*>(shared_ + own_at)[slot] = pair;
@@ -132,12 +133,12 @@ class WeightStreamingTrainer : WeightStreamingState<T, kSampleTiles, kMasters, k
     }
   }
 
-  // Logits of all blocks' units; loss; dlogits.
+  // Computes the logits from all blocks' units, the loss, and dlogits.
   __device__ void logits(int t) {
     const int top = p_.layers - 1, l = top - 1;
     const auto& layer = p_.layer[top];
     const int count = layer.out_tiles * kSampleTiles * 256;
-    __syncthreads();  // own_y is whole
+    __syncthreads();  // own_y is complete
     float4* mine = reinterpret_cast<float4*>(shared_ + p_.ring);
     const int own = own_count(l);
     float* partial = reinterpret_cast<float*>(work(p_.partial));
@@ -214,7 +215,7 @@ class WeightStreamingTrainer : WeightStreamingState<T, kSampleTiles, kMasters, k
       report_batch<kSampleTiles>(args_, t, floats(p_.sample_loss),
                                  reinterpret_cast<const int*>(shared_ + p_.sample_correct), lane_);
     }
-    // The last layer's bias: alike in all blocks.
+    // The last layer's bias is the same in all blocks.
     if (threadIdx.x < p_.classes) {
       const T* d = halves(p_.dlogits_t) + threadIdx.x * sample_stride_;
       float sum = 0.0f;
@@ -229,7 +230,7 @@ class WeightStreamingTrainer : WeightStreamingState<T, kSampleTiles, kMasters, k
     bias = kMasters ? next : float(T(next));
   }
 
-  // dy of the last hidden layer's own units and the update of the last layer: few tiles.
+  // dy of the last hidden layer's own units, and the update of the last layer, which has few tiles.
   __device__ void backward_top() {
     const int top = p_.layers - 1;
     transpose_own(p_.layer[top - 1].own_y, top - 1);
@@ -308,7 +309,7 @@ class WeightStreamingTrainer : WeightStreamingState<T, kSampleTiles, kMasters, k
     });
   }
 
-  // The others may have dy(l); the bias of layer l.
+  // Publishes dy(l) to the other blocks, and updates the bias of layer l.
   __device__ void after_dy(int l) {
     if (l > 0) {
       arrive();
@@ -327,7 +328,8 @@ class WeightStreamingTrainer : WeightStreamingState<T, kSampleTiles, kMasters, k
     }
   }
 
-  // Own activations or gradients of layer l into p_.transposed, each 8 x 8 transposed.
+  // Copies own activations or gradients of layer l to p_.transposed, with each 8 x 8 block
+  // transposed.
   __device__ void transpose_own(int from, int l) {
     for (int i = warp_; i < p_.layer[l].own * kSampleTiles; i += kWarps) {
       const uint4 v = shared_lanes(from)[i * 32 + lane_];

@@ -1,14 +1,16 @@
 #pragma once
 
 // The shared memory of a block of the weight_streaming trainer, the passes in which weights stream
-// by, and how weights and inputs are loaded and stored.
+// through it, and how weights and inputs are loaded and stored.
 //
-// Warp w works on tiles w, w + 16, ... of the summed dimension. Every lane copies what it will use
-// into slots of its own in a ring in shared memory, several tiles ahead: no barrier inside a pass.
+// Warp w works on tiles w, w + 16, and so on of the summed dimension. Every lane copies what it
+// will use into slots of its own in a ring buffer in shared memory, several tiles ahead, so a pass
+// needs no barrier.
 //
-// Tiles are those of fragments.cuh, with one more permutation: the 16 outputs of a tile are in the
-// order in which an activation tile has its units, so that rows serve as columns (transposed) too:
-// row p < 8 of the tensor core's is unit 4 * (p / 2) + p % 2, row 8 + p that unit + 2.
+// Tiles have the layout of fragments.cuh with one more permutation: the 16 outputs of a tile are in
+// the order in which an activation tile has its units, so that rows also serve as (transposed)
+// columns. Row p < 8 of the tensor core's tile is unit 4 * (p / 2) + p % 2, and row 8 + p is that
+// unit + 2.
 
 #include <cstdint>
 
@@ -48,15 +50,16 @@ class WeightStreamingState {
   static constexpr int kDepth = weight_streaming_depth(kParts, kSampleTiles, kMasters);
   using Acts = Fragment<kSampleTiles>;
 
-  // Sums of kParts x (16 samples x kSampleTiles) x 16 units, as the tensor core leaves them.
+  // Sums of kParts x (16 samples x kSampleTiles) x 16 units, in the tensor core's accumulator
+  // layout.
   struct Sums {
     float v[kParts][kSampleTiles][2][4] = {};
   };
   // A pass: tile j of the warp's list needs `parts` tiles of weights at w + j * w_tile + part *
-  // w_part (in lanes' slots) and the activations' tile j.
+  // w_part (in lanes' slots) and tile j of the activations.
   struct Pass {
     const uint4* w;
-    const float4* master;  // null where the half weights do
+    const float4* master;  // null if the half weights suffice
     int64_t w_tile, w_part;
     const uint4* v;
     int tiles, parts;
@@ -86,7 +89,7 @@ class WeightStreamingState {
     wait();
   }
 
-  // Rows first..first + parts of layer l, all its inputs.
+  // Rows first..first + parts of layer l, with all its inputs.
   __device__ Pass rows(int l, int first, const uint4* v, bool with_masters) const {
     const auto& layer = p_.layer[l];
     const int64_t at = (int64_t{own_first(l)} + first) * layer.in_tiles;
@@ -134,8 +137,8 @@ class WeightStreamingState {
   }
   __device__ int tile_of(int i) const { return warp_ + i * kWarps; }
 
-  // The weights of the first tiles, which do not wait for other blocks. A block barrier has passed
-  // since the last sums: they lay in the ring.
+  // Prefetches the weights of the first tiles, which do not depend on other blocks. A block barrier
+  // must have passed since the last sums, which were in the ring.
   __device__ void prefetch(const Pass& pass) {
     for (int i = 0; i < kDepth && tile_of(i) < pass.tiles; ++i) fetch_weights(pass, i, tile_of(i));
     copy_async_commit();
@@ -173,8 +176,8 @@ class WeightStreamingState {
     r[0] = v.x, r[1] = v.y, r[2] = v.z, r[3] = v.w;
   }
 
-  // Adds up the warps' sums and calls f(part, unit, sum, at) once for each half slot: sum.xy are
-  // `unit`, unit + 1 of one sample, sum.zw of the sample 8 on; `at` counts half slots from the
+  // Adds the warps' sums and calls f(part, unit, sum, at) once per half slot: sum.xy are `unit` and
+  // unit + 1 of one sample, sum.zw those of the sample 8 further; `at` counts half slots from the
   // pass's first tile. `live`: own tiles from there on.
   template <typename F>
   __device__ void reduce(const Sums& sums, int live, F&& f) {
@@ -261,7 +264,7 @@ class WeightStreamingState {
     }
   }
 
-  // This block's share of x(t), and its labels.
+  // Gathers this block's share of x(t), and its labels.
   __device__ void gather(int t) {
     const int64_t base = *args_.first + int64_t{t} * args_.shape.batch;
     if (warp_ == kWarps - 1) {
@@ -275,7 +278,8 @@ class WeightStreamingState {
     }
   }
 
-  // Row-major weights to tiles, or back; tiles dealt over all warps of the grid.
+  // Converts row-major weights to tiles, or back; the tiles are distributed over all warps of the
+  // grid.
   template <bool kStore>
   __device__ void move_weights() {
     for (int l = 0; l < p_.layers; ++l) {
@@ -344,7 +348,7 @@ class WeightStreamingState {
   char* work_;
   GridBarrier barrier_;
   int block_, warp_, lane_;
-  double share_;  // of one sample in the mean
+  double share_;  // the weight of one sample in the mean
   float keep_ = 1.0f, step_ = 0.0f;
 };
 

@@ -4,10 +4,10 @@
 namespace ridgeline::cuda {
 namespace {
 
-constexpr int kBlocks = 8;  // of a cluster: the most that every GPU takes
+constexpr int kBlocks = 8;  // per cluster: the most that every GPU supports
 constexpr int kNormThreads = 512, kWarps = kNormThreads / 32;
 
-// Calls f(place) for this thread's runs of kEach numbers of channel `c`: a warp an image.
+// Calls f(offset) for this thread's runs of kEach values of channel `c`; a warp takes an image.
 template <int kEach, typename F>
 __device__ void for_runs(int n, int channels, int pixels, int c, F f) {
   const int first = int(blockIdx.x % kBlocks) * kWarps + int(threadIdx.x) / 32;
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kNormThreads) batch_norm_cluster_kernel(BatchN
     args.running_var[c] += momentum * (unbiased - args.running_var[c]);
     if (c == 0) ++*args.batches;
   }
-  cluster_sync();  // no block leaves while others may still read its sums
+  cluster_sync();  // no block exits while others may still read its sums
 #endif
 }
 
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(kNormThreads)
       *reinterpret_cast<Run*>(args.dx + at) = dx;
     });
   }
-  cluster_sync();  // no block leaves while others may still read its sums
+  cluster_sync();  // no block exits while others may still read its sums
 #endif
 }
 

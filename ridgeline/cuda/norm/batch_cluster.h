@@ -2,9 +2,9 @@
 
 #include "ridgeline/cuda/plain/norm.h"
 
-// Batch normalisation with each channel shared out over a cluster of blocks (sm_90), whose sums
-// meet in shared memory, added in order: a net has few channels, and a block a channel leaves most
-// of a GPU idle.
+// Batch normalisation with each channel distributed over a cluster of blocks (sm_90), whose sums
+// are exchanged in shared memory and added in order. A network has few channels, and one block per
+// channel would leave most of a GPU idle.
 namespace ridgeline::cuda {
 
 template <typename T>

@@ -6,13 +6,13 @@
 
 namespace ridgeline::cuda {
 
-// Numbers of a thread's load: 16 bytes where the memory's rows allow it.
+// The values that a thread loads at once: 16 bytes if the alignment of rows allows it.
 template <typename T, int kEach>
 struct alignas(kEach * sizeof(T)) Numbers {
   T values[kEach];
 };
 
-// kEach numbers of an optional operand from `at` on, a multiple of kEach.
+// kEach values of an optional operand from `at` on, a multiple of kEach.
 template <int kEach, typename T>
 __device__ void load_mixed(const MixedIn<T>& from, int64_t at, Accumulated<T> (&to)[kEach]) {
   using A = Accumulated<T>;
@@ -45,8 +45,8 @@ __device__ A load_from(const A* slot, uint32_t rank) {
   return value;
 }
 
-// The sum over the threads of a cluster of kBlocks blocks of up to kMostThreads threads, the same
-// for all. `slot`, in shared memory: of this sum alone.
+// The sum over the threads of a cluster of kBlocks blocks of up to kMostThreads threads; all
+// threads receive it. `slot` is in shared memory and used by this sum only.
 template <int kBlocks, int kMostThreads, typename A>
 __device__ A cluster_sum(A value, A* slot) {
   const A mine = block_sum<kMostThreads>(value);
@@ -57,7 +57,7 @@ __device__ A cluster_sum(A value, A* slot) {
   return sum;
 }
 
-// kernel<<<groups * kBlocks>>> in clusters of kBlocks blocks.
+// Launches kernel<<<groups * kBlocks>>> in clusters of kBlocks blocks.
 template <int kBlocks, typename Args>
 cudaError_t launch_clusters(void (*kernel)(Args), int64_t groups, int threads, size_t shared,
                             const Args& args, cudaStream_t stream) {

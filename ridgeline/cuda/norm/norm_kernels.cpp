@@ -8,7 +8,7 @@
 namespace ridgeline::cuda {
 namespace {
 
-// Statistics are fp64 beside fp64 values and fp32 beside all narrower ones.
+// Statistics are fp64 if the values are fp64, and fp32 for all narrower values.
 std::string refuse_norm(const Values& values, const Values& statistics,
                         std::initializer_list<int64_t> extents) {
   std::string reason = refuse_floats(values);
@@ -20,13 +20,13 @@ std::string refuse_norm(const Values& values, const Values& statistics,
   return reason;
 }
 
-// Why a kernel of clusters refuses a matrix with rows of `width` numbers, like x; "" when it takes
-// it, or when the kernel uses no clusters.
+// Why a cluster kernel refuses a matrix like x with rows of `width` values; "" if it takes it, or
+// if the kernel uses no clusters.
 std::string refuse_rows(bool clusters, const Value& x, int64_t rows, int64_t width) {
   return clusters ? refuse_layer_cluster(rows, width, size_of(x.dtype)) : "";
 }
 
-// What the ops take and make in the values' type, or may take in fp32.
+// The operands that are in the type of the values, or may be in fp32.
 template <typename Op>
 Values forward_values(const Op& op) {
   const DType dtype = op.x.dtype;

@@ -16,9 +16,9 @@ namespace {
 
 using namespace one_sample;
 
-constexpr size_t kReservedShared = 4096;  // the kernel's own variables
+constexpr size_t kReservedShared = 4096;  // for the function's static variables
 
-// Memory of the host that the GPU reads and writes too.
+// Host memory that is mapped into the GPU's address space.
 class MappedMemory {
  public:
   explicit MappedMemory(size_t bytes) {
@@ -48,7 +48,7 @@ struct alignas(16) Chunk {
   uint32_t request;
 };
 
-// All 16 bytes at once, as the GPU reads them.
+// Stores all 16 bytes at once, because the GPU reads them at once.
 void store_chunk(Chunk* to, const Chunk& chunk) {
 #if defined(__SSE2__)
   _mm_store_si128(reinterpret_cast<__m128i*>(to),
@@ -90,7 +90,7 @@ class ClusterNet final : public OneSampleNet {
     for (size_t l = 0; l < chain.layers.size(); ++l) {
       if (chain.layers[l].cell) cells_.push_back({int(l), *chain.layers[l].cell == CellKind::lstm});
     }
-    // A stream of its own: what runs on the runtime's need not wait for a kernel that stays.
+    // Uses a separate stream: work on the runtime's stream need not wait for a resident function.
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
     refresh();
     if (!resident_) record();
@@ -99,7 +99,7 @@ class ClusterNet final : public OneSampleNet {
   ~ClusterNet() override {
     try {
       stop();
-    } catch (...) {  // a GPU that has failed runs nothing any more
+    } catch (...) {  // a failed GPU runs nothing any more
     }
     if (graph_ != nullptr) cudaGraphExecDestroy(graph_);
     if (stream_ != nullptr) cudaStreamDestroy(stream_);
@@ -155,7 +155,7 @@ class ClusterNet final : public OneSampleNet {
   void read_outputs(float* outputs) {
     uint64_t* slots = outputs_.host<uint64_t>();
     const int64_t all = int64_t{args_.blocks} * args_.slots;
-    // From the back: the last blocks have no outputs where there are few, but they answer as well.
+    // Checks from the back: with few outputs the last blocks have none, but they answer as well.
     for (int64_t i = all; i-- > 0;) {
       const std::atomic_ref<uint64_t> slot(slots[i]);
       uint64_t value = slot.load(std::memory_order_acquire);
@@ -168,8 +168,8 @@ class ClusterNet final : public OneSampleNet {
     }
   }
 
-  // While an answer is waited for: a kernel that has left is called back, and one that has failed
-  // is reported.
+  // Called while waiting for an answer: launches the resident function again if it has exited, and
+  // reports its failure.
   void look_after_kernel(uint64_t spins) {
     const std::atomic_ref<uint32_t> left(*left_.host<uint32_t>());
     if (running_ && left.load(std::memory_order_relaxed) == mail_.launch) {
@@ -199,7 +199,7 @@ class ClusterNet final : public OneSampleNet {
     check(cudaStreamSynchronize(stream_), name());
   }
 
-  // The sums with a state that was put in place from outside.
+  // Recomputes the sums for a state that was set from outside.
   void refresh() {
     if (cells_.empty()) return;
     check(launch_net(args_, mail_, Mode::refresh, stream_), name());
@@ -219,14 +219,14 @@ class ClusterNet final : public OneSampleNet {
     check(cudaStreamSynchronize(stream_), name());
   }
 
-  // Between the caller's order (of each layer h, and c of an lstm) and that of the blocks.
+  // Converts between the caller's order (h of each layer, and c of an lstm) and the blocks' order.
   void move_state(float* to, const float* from) {
     stop();
     std::vector<float> blocks(size_t(args_.blocks * args_.state_floats));
     runtime_.download(blocks.data(), state_.data(), state_bytes());
     for (const auto& [index, lstm] : cells_) {
       const LayerArgs& layer = args_.layer[index];
-      const int units = outputs_per_group(layer.kind) * layer.groups;  // of a block
+      const int units = outputs_per_group(layer.kind) * layer.groups;  // per block
       for (int vector = 0; vector < (lstm ? 2 : 1); ++vector) {
         for (int u = 0; u < layer.out; ++u) {
           const int at = u / units * args_.state_floats + layer.state + 4 * layer.groups +

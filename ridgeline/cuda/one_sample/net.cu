@@ -3,20 +3,20 @@
 #include "ridgeline/cuda/one_sample/net_args.h"
 #include "ridgeline/cuda/plain/activation.cuh"
 
-// A whole net for one sample on one cluster. Each block has its share of every layer's rows, in
-// shared memory where it fits, and computes them from the whole input of the layer, of which it has
-// a copy. What it computes it stores asynchronously into the copies of all blocks, which count the
-// bytes on a barrier: nobody waits for more than the numbers it needs, and there is no barrier of
-// the cluster between layers. The products of recurrent weights with the state are made after the
-// answer has gone, and are there when the next timestep comes.
+// A whole network for one sample on one cluster. Each block has its share of every layer's rows, in
+// shared memory if they fit, and computes them from its own copy of the layer's whole input. It
+// stores its results asynchronously into the copies of all blocks, which count the bytes on an
+// mbarrier: a block waits only for the values it needs, and there is no cluster barrier between
+// layers. The products of recurrent weights with the state are computed after the answer has been
+// sent, and are ready when the next timestep comes.
 //
-// Buffers and barriers exist twice, for requests in turns: a block may still read h of one request
-// when another already sends that of the next. It cannot be two ahead, because the host asks again
-// only when every block has answered.
+// Buffers and barriers are doubled, for alternate requests: a block may still read h of one request
+// when another already sends that of the next. It cannot be two ahead, because the host sends a new
+// request only after every block has answered.
 //
-// One thread waits for a barrier that other blocks complete, and the rest of its block at
-// __syncthreads: 500 threads that look at shared memory again and again slow down the few that
-// compute, by microseconds.
+// One thread waits for a barrier that other blocks complete, and the rest of its block waits at
+// __syncthreads: 500 threads that poll shared memory would slow down the few that compute, by
+// microseconds.
 namespace ridgeline::cuda::one_sample {
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
@@ -56,9 +56,9 @@ __device__ inline uint64_t now_ns() {
 __device__ inline float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 __device__ inline float tanh_of(float x) { return 2.0f * sigmoid(2.0f * x) - 1.0f; }
 
-// w[lane / 8] . x of four rows of `in` floats, summed over the warp. w and x may lie in shared or
-// in global memory. Two lanes add up half of the rows each, then four a row each, so that six
-// exchanges do for four sums.
+// w[lane / 8] . x for four rows of `in` floats, summed over the warp. w and x may be in shared or
+// in global memory. Pairs of lanes first reduce half of the rows each, then groups of four one row
+// each, so that six shuffles suffice for four sums.
 __device__ inline float four_dots(const float* w, const float* x, int in) {
   float s[4] = {};
 #pragma unroll 2
@@ -78,40 +78,41 @@ __device__ inline float four_dots(const float* w, const float* x, int in) {
   for (int step = 4; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
   return sum;
 }
-// The value of row `row` in all lanes.
+// The value of row `row`, in all lanes.
 __device__ inline float of_row(float value, int row) { return __shfl_sync(~0u, value, 8 * row); }
 
-// What a block knows of itself, and where its things lie in shared memory.
+// What a block knows about itself, and the pointers to its shared memory.
 struct Block {
-  const LayerArgs* layers;  // in shared memory: what is indexed is slow to get from the arguments
+  const LayerArgs* layers;  // in shared memory, because indexed reads of the arguments are slow
   Mbarrier* barriers;       // [2][kMostLayers + 1]
   int rank, blocks;
-  const float *far, *near;  // its weights in global memory, and the first of them on chip
+  const float *far, *near;  // its weights in global memory, and the first of them in shared memory
   float *inputs, *state, *answer;
   int input_floats;
 
   __device__ float* buffer(int parity) const { return inputs + parity * input_floats; }
-  // Counts the bytes of a layer's input; that after the last layer those of its state.
+  // Counts the bytes of a layer's input; the barrier after the last layer counts those of its
+  // state.
   __device__ Mbarrier* barrier(int layer, int parity) const {
     return barriers + parity * (kMostLayers + 1) + layer;
   }
-  // Groups of this layer that this block has.
+  // The number of this layer's groups that this block has.
   __device__ int groups(const LayerArgs& layer) const {
     const int each = outputs_per_group(layer.kind);
     return max(0, min(layer.groups, (layer.out + each - 1) / each - rank * layer.groups));
   }
-  // What arrives of a layer's outputs: groups of four whole.
+  // The bytes that arrive of a layer's outputs: whole groups of four.
   __device__ static uint32_t sent_bytes(const LayerArgs& layer) {
     return outputs_per_group(layer.kind) == 4 ? (layer.out + 3) / 4 * 16 : layer.out * 4;
   }
-  // For all threads: until a layer's input is there.
+  // Called by all threads: waits until a layer's input has arrived.
   __device__ void wait(int layer, int parity, uint32_t phase) const {
     if (blocks > 1 && threadIdx.x == 0) mbarrier_wait(barrier(layer, parity), phase);
     __syncthreads();
   }
 };
 
-// sums = w_hh h + b_hh of this warp's groups, from all of the layer's h.
+// sums = w_hh h + b_hh for this warp's groups, from all of the layer's h.
 __device__ void add_up_state(const Block& block, const LayerArgs& layer, const float* h) {
   const int width = (layer.out + 3) / 4 * 4;
   const float* w = (layer.w_hh_on_chip ? block.near : block.far) + layer.w_hh;
@@ -125,7 +126,7 @@ __device__ void add_up_state(const Block& block, const LayerArgs& layer, const f
   __syncwarp();
 }
 
-// The gates of one unit; c moves on. All lanes get h.
+// Computes the gates of one unit and updates c. All lanes receive h.
 __device__ inline float next_state(LayerKind kind, float from_x, float from_h, float h, float& c) {
   const int gate = lane() / 8;
   if (kind == LayerKind::gru) {
@@ -134,15 +135,15 @@ __device__ inline float next_state(LayerKind kind, float from_x, float from_h, f
     const float n = of_row(tanh_of(from_x + r * from_h), 2);
     return (1.0f - z) * n + z * h;
   }
-  // tanh(x) = 2 sigmoid(2 x) - 1: one function for i, f, o and g alike.
+  // tanh(x) = 2 sigmoid(2 x) - 1, so that one function serves i, f, o and g.
   const float twice = gate == 2 ? 2.0f : 1.0f;
   const float part = twice * sigmoid(twice * (from_x + from_h)) + (1.0f - twice);
   c = of_row(part, 1) * c + of_row(part, 0) * of_row(part, 2);
   return of_row(part, 3) * tanh_of(c);
 }
 
-// The groups of a layer that this warp has: their outputs go to all blocks that need them, and
-// those of the last layer to the answer.
+// Computes this warp's groups of a layer and sends their outputs to all blocks that need them;
+// those of the last layer go to the answer.
 __device__ void run_layer(const Block& block, int index, int parity, bool last) {
   const LayerArgs layer = block.layers[index];
   const float* x = block.buffer(parity) + layer.x;
@@ -194,7 +195,7 @@ __device__ void run_layer(const Block& block, int index, int parity, bool last) 
   }
 }
 
-// Waits for this block's chunks of the input and sends them to all blocks. By whole warps.
+// Waits for this block's chunks of the input and sends them to all blocks. Called by whole warps.
 __device__ void take_input(const Block& block, const MailArgs& mail, Mode mode, uint32_t number,
                            int chunks, int parity) {
   const int each = (chunks + block.blocks - 1) / block.blocks;
@@ -217,7 +218,8 @@ __device__ void take_input(const Block& block, const MailArgs& mail, Mode mode, 
       if (leader) {
         const bool idle = polls % 64 == 0 && mail.idle_ns > 0 && now_ns() - began > mail.idle_ns;
         if (__any_sync(~0u, idle || (lane() == 0 && v.w == kStop))) {
-          if (lane() == 0) v.w = kStop;  // whoever has asked meanwhile sees that the kernel left
+          // Tells a host that sent a request meanwhile that the function has exited.
+          if (lane() == 0) v.w = kStop;
           break;
         }
       } else if (mode == Mode::stay && *told == kStop) {
@@ -283,7 +285,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (mode != Mode::once) {
     if (threadIdx.x == 0) mbarrier_wait(&weights_come, 0);
     __syncthreads();
-    // The state of all blocks, from where they keep it.
+    // Loads the state of all blocks from where they keep it.
     for (int l = 0; l < count; ++l) {
       const LayerArgs& layer = layers[l];
       if (layer.kind == LayerKind::linear) continue;
@@ -300,7 +302,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     cluster_sync();
   }
   uint32_t number = mail.first;
-  // The first request has parity 0, and each barrier's phases follow one another.
+  // The first request has parity 0, and the phases of each barrier alternate.
   for (uint32_t round = 0; mode != Mode::refresh; ++round, number = next_number(number)) {
     const int parity = int(round % 2);
     const uint32_t phase = round / 2 % 2;
@@ -335,7 +337,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   __syncthreads();
   for (int i = int(threadIdx.x); i < net.state_floats; i += kThreads) kept[i] = block.state[i];
-  cluster_sync();  // nobody's shared memory goes while others may still store there
+  cluster_sync();  // no block exits while others may still store to its shared memory
   if (mode == Mode::stay && block.rank == 0 && threadIdx.x == 0) {
     *mail.left = mail.launch;
     __threadfence_system();
@@ -366,7 +368,7 @@ cudaError_t allow_net(const NetArgs& args) {
   cudaError_t error =
       cudaFuncSetAttribute(function, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
   if (error == cudaSuccess) {
-    // All of it, because several nets share the function.
+    // Requests all of it, because several networks share the function.
     int device = 0, most = 0;
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);

@@ -7,27 +7,28 @@
 #include "ridgeline/cuda/activation.h"
 #include "ridgeline/cuda/recurrent/cell.h"
 
-// What the kernel of one_sample/net.cu is told: a chain of layers, split over the blocks of one
-// cluster, and the memory of the host that it talks through.
+// The arguments of the GPU function of one_sample/net.cu: a chain of layers that is split over the
+// blocks of one cluster, and the host memory through which it communicates.
 //
-// Mail. Inputs come in chunks of 16 bytes, three floats and the number of the request, so that a
-// chunk tells by itself whether it has come: nobody waits for a flag first and for the data then,
-// which would take two trips over the bus. Outputs go back in slots of 8 bytes, a float and the
+// Messages: inputs arrive in chunks of 16 bytes, three floats and the number of the request, so
+// that each chunk shows whether it has arrived. Waiting first for a flag and then for the data
+// would take two trips over the bus. Outputs are returned in slots of 8 bytes, a float and the
 // number.
 namespace ridgeline::cuda::one_sample {
 
 inline constexpr int kThreads = 512, kWarps = kThreads / 32;
 inline constexpr int kMostLayers = 24;
-inline constexpr int kMostBlocks = 16;  // of a cluster
+inline constexpr int kMostBlocks = 16;  // per cluster
 inline constexpr int kFloatsPerChunk = 3;
-// In the place of a request's number in the first chunk: the kernel ends. Other numbers are
-// smaller, and so bits of finite floats, because the first layer multiplies them by zero.
+// In place of a request's number in the first chunk, this ends the function. All other numbers are
+// smaller, and therefore the bits of finite floats, because the first layer multiplies them by
+// zero.
 inline constexpr uint32_t kStop = 0x7f000000;
 
 enum class LayerKind : int { linear, rnn_relu, rnn_tanh, gru, lstm };
 
-// A warp computes four rows at a time, a group: four outputs of a linear layer or of a cell of one
-// gate, the gates of one unit of another (of gru three and a row of zeros).
+// A warp computes a group of four rows at a time: four outputs of a linear layer or of a cell with
+// one gate, or the gates of one unit of other cells (three gates and a row of zeros for gru).
 constexpr
 #ifdef __CUDACC__
     __host__ __device__
@@ -40,11 +41,11 @@ constexpr
 struct LayerArgs {
   LayerKind kind = LayerKind::linear;
   ActivationFn activation = ActivationFn::none;
-  int in = 0;      // floats of its input as they lie in shared memory: a multiple of 4
+  int in = 0;      // floats of its input in shared memory: a multiple of 4
   int out = 0;     // rows of a linear layer, units of a cell
-  int groups = 0;  // that a block computes at most
-  int x = 0;       // where its input lies, in floats from the begin of a parity's buffers
-  int y = 0;       // where its output goes: the next layer's input, or the state of the last
+  int groups = 0;  // the most that a block computes
+  int x = 0;       // offset of its input, in floats from the start of a parity's buffers
+  int y = 0;       // offset of its output: the next layer's input, or the state of the last layer
   int state = 0;   // of a block's cells: sums [groups][4], then h and c of its units
   // Offsets in the weights of a block, in floats: its groups' rows, then their biases.
   int w = 0, b = 0, w_hh = 0, b_hh = 0;
@@ -54,12 +55,12 @@ struct LayerArgs {
 struct NetArgs {
   int blocks = 1, layers = 0;
   LayerArgs layer[kMostLayers];
-  int chunks = 0;              // of the input, at least one a block
-  int slots = 0;               // of the output that a block writes
+  int chunks = 0;              // of the input, at least one per block
+  int slots = 0;               // of the output, per block
   int inputs = 0;              // floats of the buffers of one parity
-  int state_floats = 0;        // of a block
+  int state_floats = 0;        // per block
   int on_chip = 0;             // floats of a block's weights that are copied to shared memory
-  int64_t weights_stride = 0;  // floats from one block's weights to the next one's
+  int64_t weights_stride = 0;  // floats between the weights of consecutive blocks
   const float* weights = nullptr;
   float* state = nullptr;  // [blocks][state_floats], kept between launches
 
@@ -71,21 +72,21 @@ struct NetArgs {
 };
 
 enum class Mode : int {
-  refresh,  // computes the sums with the state that was put in place
-  once,     // answers the request that is there
-  stay,     // answers requests until it is told to stop or nobody asks for a while
+  refresh,  // recomputes the sums for a state that was set from outside
+  once,     // answers the current request
+  stay,     // answers requests until it is told to stop, or no request comes for a while
 };
 
 struct MailArgs {
-  const uint4* inputs = nullptr;      // [chunks], the host's
-  uint64_t* outputs = nullptr;        // [blocks * slots], the host's
-  volatile uint32_t* left = nullptr;  // the host's: becomes `launch` when the kernel leaves
+  const uint4* inputs = nullptr;      // [chunks], host memory
+  uint64_t* outputs = nullptr;        // [blocks * slots], host memory
+  volatile uint32_t* left = nullptr;  // host memory: set to `launch` when the function exits
   uint32_t launch = 0;
-  uint32_t first = 0;    // number of the first request
-  uint64_t idle_ns = 0;  // 0: stays however long it takes
+  uint32_t first = 0;    // the number of the first request
+  uint64_t idle_ns = 0;  // 0: waits without a limit
 };
 
-// The number that follows.
+// The number of the next request.
 inline
 #ifdef __CUDACC__
     __host__ __device__
@@ -95,9 +96,9 @@ inline
   return number + 1 == kStop ? 1 : number + 1;
 }
 
-// One cluster of args.blocks blocks.
+// Launches one cluster of args.blocks blocks.
 cudaError_t launch_net(const NetArgs& args, const MailArgs& mail, Mode mode, cudaStream_t stream);
-// Allows the kernel its shared memory; cudaErrorInvalidConfiguration where no such cluster fits.
+// Grants the function its shared memory; cudaErrorInvalidConfiguration if no such cluster fits.
 cudaError_t allow_net(const NetArgs& args);
 
 }  // namespace ridgeline::cuda::one_sample

@@ -7,10 +7,11 @@
 namespace ridgeline::cuda::one_sample {
 namespace {
 
-// A block that reads more than this a request wants help. More blocks cost more to exchange layers
-// between: on an H200, nets of 0.5 MB were fastest on 4 to 8 blocks, and of 1.2 MB on 16.
+// If a block would read more than this per request, more blocks are used. More blocks take longer
+// to exchange layers: on an H200, networks of 0.5 MB were fastest on 4 to 8 blocks, and of 1.2 MB
+// on 16.
 constexpr double kBytesPerBlock = 75e3;
-constexpr double kMostBytes = 16e6;  // more is worth the whole GPU
+constexpr double kMostBytes = 16e6;  // beyond this, the whole GPU is faster
 
 int round_up(int64_t n, int64_t to) { return int((n + to - 1) / to * to); }
 
@@ -31,7 +32,7 @@ LayerKind kind_of(const ChainLayer& layer) {
 
 int64_t gates_of(const ChainLayer& layer) { return layer.cell ? gates(*layer.cell) : 1; }
 
-// Bytes that are read while somebody waits: recurrent weights are not.
+// The bytes that are read while a caller waits; recurrent weights are not among them.
 double hot_bytes(const LayerChain& chain) {
   double bytes = 0;
   for (const ChainLayer& layer : chain.layers) {
@@ -88,11 +89,11 @@ int64_t row_of(const ChainLayer& layer, int64_t group, int64_t r) {
 
 struct Matrix {
   const float *w, *b;
-  int64_t in, width;     // floats of a row, and what it takes
-  bool chunked = false;  // as inputs come: three floats, and a place for the request's number
+  int64_t in, width;     // floats of a row, without and with padding
+  bool chunked = false;  // like the inputs: three floats, and a slot for the request's number
 };
 
-// The rows of one block's groups, and their biases.
+// Packs the rows of one block's groups, and their biases.
 void pack(Packer& packer, const ChainLayer& layer, int groups, int block, const Matrix& matrix,
           int& w_at, int& b_at) {
   const auto each = [&](const auto& f) {
@@ -160,8 +161,8 @@ void place_layers(NetArgs& args, const LayerChain& chain) {
   args.weights_stride = floats;
 }
 
-// What is read while somebody waits must fit into shared memory; recurrent weights, one layer's
-// after another, as far as there is room.
+// The weights that are read while a caller waits must fit in shared memory; recurrent weights are
+// added layer by layer while there is room.
 bool place_on_chip(NetArgs& args, const NetLimits& limits) {
   const int64_t room =
       (int64_t(limits.shared_bytes) - int64_t(args.shared_bytes())) / int64_t(sizeof(float));

@@ -5,7 +5,7 @@
 
 namespace ridgeline::cuda {
 
-// The type sums of T are kept in: fp64 for fp64, fp32 for everything narrower.
+// The accumulator type of T: fp64 for fp64, fp32 for everything narrower.
 template <typename T>
 struct Accumulate {
   using type = float;

@@ -4,9 +4,9 @@
 
 namespace ridgeline::cuda {
 
-// A is float or double; the overloads of CUDA's math library follow it.
+// A is float or double, which selects the overloads of CUDA's math library.
 
-// Phi, the distribution function of the standard normal; erfc keeps the lower tail exact.
+// Phi, the distribution function of the standard normal; erfc keeps the lower tail accurate.
 template <typename A>
 __device__ A normal_cdf(A x) {
   return A(0.5) * erfc(-x * A(0.70710678118654752440));
@@ -16,7 +16,7 @@ template <typename A>
 __device__ A activation_value(ActivationFn activation, A x) {
   switch (activation) {
     case ActivationFn::relu:
-      return x < A(0) ? A(0) : x;  // a NaN stays one
+      return x < A(0) ? A(0) : x;  // NaN stays NaN
     case ActivationFn::tanh:
       return tanh(x);
     case ActivationFn::sigmoid:
@@ -29,7 +29,7 @@ __device__ A activation_value(ActivationFn activation, A x) {
   return x;
 }
 
-// f' from what the forward pass saved: y for relu, tanh and sigmoid, x for gelu.
+// f' from the value that the forward pass saved: y for relu, tanh and sigmoid, x for gelu.
 template <typename A>
 __device__ A activation_slope(ActivationFn activation, A saved) {
   switch (activation) {

@@ -7,7 +7,7 @@
 namespace ridgeline::cuda {
 namespace {
 
-// To a float type, or as codes.
+// Whether the op gathers bytes, to a float type or as codes.
 bool gathers_bytes(const Gather& op) {
   return op.set.dtype == DType::uint8 && (is_float(op.y.dtype) || op.y.dtype == DType::int32);
 }
@@ -32,7 +32,7 @@ Cover covers_gather(const Rest& rest) {
   return Cover::of(1);
 }
 
-// A batch and its labels: the same samples of two sets.
+// A batch and its labels: gathers of the same samples from two sets.
 Cover covers_gather_pair(const Rest& rest) {
   const auto *x = rest.get<Gather>(0), *label = rest.get<Gather>(1);
   if (x == nullptr || label == nullptr) return Cover::no("the next ops are no two gathers");
@@ -68,7 +68,7 @@ void add_gather(GatherArgs& args, const Gather& op, const Binding& binding) {
   }
 }
 
-// Calls f with the kernel's type of a batch: a float type, or int32 for codes.
+// Calls f with the kernel's type for a batch: a float type, or int32 for codes.
 template <typename F>
 std::unique_ptr<Step> dispatch_batch(DType dtype, F&& f) {
   return dtype == DType::int32 ? f(int32_t{}) : dispatch_device_float(dtype, f);

@@ -7,8 +7,8 @@
 
 namespace ridgeline::cuda {
 
-// db[out] = sum over n of dy, beside a product that only makes dw; nothing where there is no db.
-// With dy in a half, db may be in fp32.
+// db[out] = sum over n of dy, beside a product that computes only dw; does nothing without db. With
+// dy in a half type, db may be in fp32.
 inline std::function<cudaError_t(cudaStream_t)> bias_sum(const LinearGradW& op,
                                                          const Binding& binding) {
   if (!op.db) return [](cudaStream_t) { return cudaSuccess; };

@@ -10,7 +10,7 @@ static_assert(elementwise_fn(ActivationKind::gelu) == ElementwiseFn::gelu);
 static_assert(elementwise_fn(ActivationKind::elu) == ElementwiseFn::elu);
 static_assert(elementwise_fn(ActivationKind::hardswish) == ElementwiseFn::hardswish);
 
-// What a kernel needs to know of an Activation or an ActivationGrad.
+// The arguments of a GPU function for an Activation or an ActivationGrad.
 template <typename Op>
 ActivationArgs activation_args(const Op& op) {
   return {elementwise_fn(op.kind), op.parameter};

@@ -5,7 +5,7 @@
 
 namespace ridgeline::cuda {
 
-// Whether a value beside `factors` has their accumulator dtype instead of theirs.
+// Whether a value beside `factors` has their accumulator dtype instead of their own.
 inline bool is_mixed(const Value& value, DType factors) {
   return value && value.dtype != factors &&
          value.dtype == (factors == DType::fp64 ? DType::fp64 : DType::fp32);

@@ -31,7 +31,7 @@ __global__ void conv2d_plain_kernel(ConvGeometry g, const T* x, const T* w, Mixe
   }
 }
 
-// The output of one axis whose tap `tap` lies at `place`, or -1.
+// The output index along one axis whose tap `tap` is at `place`, or -1.
 __device__ int output_of(const Axis& axis, int place, int tap, int outputs) {
   const int from = place + axis.pad - tap * axis.dilation;
   if (from < 0 || from % axis.stride != 0) return -1;
@@ -68,7 +68,7 @@ __global__ void conv2d_grad_x_plain_kernel(ConvGeometry g, const T* dy, const T*
   }
 }
 
-// One block a weight: its threads share the outputs of the batch.
+// One block per weight: its threads share the outputs of the batch.
 template <typename T>
 __global__ void conv2d_grad_w_plain_kernel(ConvGeometry g, const T* x, const T* dy,
                                            MixedOut<T> dw) {
@@ -93,7 +93,7 @@ __global__ void conv2d_grad_w_plain_kernel(ConvGeometry g, const T* x, const T* 
   if (threadIdx.x == 0) dw.put(at, sum);
 }
 
-// One block an output channel, a warp an image.
+// One block per output channel; a warp takes an image.
 template <typename T>
 __global__ void __launch_bounds__(1024)
     conv2d_grad_b_plain_kernel(int n, int k, int pixels, const T* dy, MixedOut<T> db) {

@@ -5,8 +5,9 @@
 #include "ridgeline/cuda/plain/mixed_operand.h"
 #include "ridgeline/cuda/plain/window.h"
 
-// Convolutions of any geometry: one thread an output, its sum in a register. The gradients gather
-// what an element is the sum of, so nothing is added to memory and every run gives the same bits.
+// Convolutions of any geometry: one thread per output, with its sum in a register. Gradients are
+// computed by gathering all terms of an element, so nothing is added to memory and every run gives
+// the same bits.
 namespace ridgeline::cuda {
 
 // y[n, k, p, q];  b may be absent
@@ -14,7 +15,7 @@ template <typename T>
 cudaError_t launch_conv2d(const ConvGeometry& g, const T* x, const T* w, MixedIn<T> b, T* y,
                           cudaStream_t stream);
 
-// dx[n, c, h, w], written
+// Writes dx[n, c, h, w]
 template <typename T>
 cudaError_t launch_conv2d_grad_x(const ConvGeometry& g, const T* dy, const T* w, T* dx,
                                  cudaStream_t stream);
@@ -22,24 +23,24 @@ cudaError_t launch_conv2d_grad_x(const ConvGeometry& g, const T* dy, const T* w,
 // y[n, k, p, q] += b[k]
 template <typename T>
 cudaError_t launch_conv2d_add_bias(const ConvGeometry& g, MixedIn<T> b, T* y, cudaStream_t stream);
-// db[k], written
+// Writes db[k]
 template <typename T>
 cudaError_t launch_conv2d_grad_b(const ConvGeometry& g, const T* dy, MixedOut<T> db,
                                  cudaStream_t stream);
-// dw[k, group_in, kernel, kernel] and db[k], written; db may be absent
+// Writes dw[k, group_in, kernel, kernel] and db[k]; db may be absent
 template <typename T>
 cudaError_t launch_conv2d_grad_w(const ConvGeometry& g, const T* x, const T* dy, MixedOut<T> dw,
                                  MixedOut<T> db, cudaStream_t stream);
 
-// The steps of a convolution as a matrix product, for one group, over the images
-// [first, first + count). With r = (i*p + row)*q + column counted within these images and
-// f = (c*kernel + u)*kernel + v:
+// The parts of a convolution as a matrix product (im2col), for one group, over the images [first,
+// first + count). r = (i*p + row)*q + column is counted within these images, and f = (c*kernel +
+// u)*kernel + v:
 
-// columns[r, f] = the tap of x, 0 on the padding
+// columns[r, f] = x at that tap, 0 on the padding
 template <typename T>
 cudaError_t launch_unroll(const ConvGeometry& g, const T* x, T* columns, int first, int count,
                           cudaStream_t stream);
-// dx = for each pixel the sum of the taps of columns that lie on it; written
+// Writes dx: for each pixel the sum of the taps in `columns` that fall on it
 template <typename T>
 cudaError_t launch_roll_up(const ConvGeometry& g, const T* columns, T* dx, int first, int count,
                            cudaStream_t stream);

@@ -9,7 +9,7 @@ namespace ridgeline::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kMostBlocks = 2048;  // a few waves of any GPU; the rest is the loop's
+constexpr int64_t kMostBlocks = 2048;  // a few waves of any GPU; a loop covers the rest
 
 unsigned blocks_for(int64_t count) {
   return unsigned(std::min((count + kThreads - 1) / kThreads, kMostBlocks));
@@ -51,7 +51,7 @@ __device__ A value_of(const ActivationArgs& f, A x) {
   return x;
 }
 
-// f' from what the forward pass saved (saves_output).
+// f' from the value that the forward pass saved (saves_output).
 template <typename A>
 __device__ A slope_of(const ActivationArgs& f, A saved) {
   switch (f.fn) {
@@ -93,7 +93,7 @@ __global__ void activation_grad_kernel(ActivationArgs activation, const T* saved
   }
 }
 
-// One block of four Philox words a thread; `first` need not begin one.
+// Each thread takes one block of four Philox words; `first` need not be at the start of one.
 template <typename T>
 __global__ void dropout_kernel(DropoutArgs args, const T* x, T* y, int64_t count) {
   using A = Accumulated<T>;
@@ -119,7 +119,7 @@ __global__ void fill_rows_kernel(const T* b, T* y, int64_t columns, int64_t coun
   for (int64_t i = first_index(); i < count; i += stride()) y[i] = b[i % columns];
 }
 
-// 32 columns a block; its eight warps share the rows, and are added in order.
+// 32 columns per block; its eight warps split the rows, and their sums are added in order.
 template <typename T, typename Sum>
 __global__ void sum_rows_kernel(const T* dy, Sum* db, int64_t rows, int64_t columns) {
   using A = Accumulated<T>;

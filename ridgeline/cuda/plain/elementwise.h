@@ -6,7 +6,8 @@
 
 namespace ridgeline::cuda {
 
-// The functions of ActivationKind (ops/activation.h), in its order; nvcc does not take that header.
+// The functions of ActivationKind (ops/activation.h), in the same order; nvcc cannot compile that
+// header.
 enum class ElementwiseFn : int {
   relu,
   tanh,
@@ -35,8 +36,8 @@ template <typename T>
 cudaError_t launch_activation_grad(const ActivationArgs& activation, const T* saved, const T* dy,
                                    T* dx, int64_t count, cudaStream_t stream);
 
-// y = keep ? x / (1 - p) : 0, where element i keeps if the Philox number `first + i` of the stream
-// `stream_base + *step + *tick` is at least p.
+// y = keep ? x / (1 - p) : 0. Element i is kept if Philox number `first + i` of stream `stream_base
+// + *step + *tick` is at least p.
 struct DropoutArgs {
   double p = 0;
   uint64_t seed = 0, stream_base = 0, first = 0;
@@ -47,16 +48,16 @@ template <typename T>
 cudaError_t launch_dropout(const DropoutArgs& args, const T* x, T* y, int64_t count,
                            cudaStream_t stream);
 
-// y[r, c] = b[c]: what a product without a bias of its own is added to.
+// y[r, c] = b[c], for products that add to y and have no bias of their own.
 template <typename T>
 cudaError_t launch_fill_rows(const T* b, T* y, int64_t rows, int64_t columns, cudaStream_t stream);
 
-// db[c] = sum over r of dy[r, c]. Sum is T, or float where T is a half.
+// db[c] = sum over r of dy[r, c]. Sum is T, or float if T is a half type.
 template <typename T, typename Sum>
 cudaError_t launch_sum_rows(const T* dy, Sum* db, int64_t rows, int64_t columns,
                             cudaStream_t stream);
 
-// y = x, T a half
+// y = x, where T is a half type
 template <typename T>
 cudaError_t launch_widen(const T* x, float* y, int64_t count, cudaStream_t stream);
 

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// kPack bytes at once, and as many results: samples must be multiples of it and aligned.
+// kPack bytes at once, and as many results: samples must be aligned to kPack and multiples of it.
 template <typename T, int kPack>
 struct alignas(sizeof(T) * kPack < 16 ? sizeof(T) * kPack : 16) Pack {
   T values[kPack];
@@ -59,7 +59,7 @@ __global__ void gather_floats_kernel(GatherArgs args) {
   }
 }
 
-// One block an image.
+// One block per image.
 template <typename T>
 __global__ void gather_augment_kernel(AugmentArgs args) {
   using A = Accumulated<T>;
@@ -71,12 +71,12 @@ __global__ void gather_augment_kernel(AugmentArgs args) {
   const uint8_t* from = gather.set + source * gather.sample_size;
   T* to = static_cast<T*>(gather.y) + i * gather.sample_size;
   for (int j = threadIdx.x; j < gather.sample_size; j += blockDim.x) {
-    const int q = j % args.w, row = j / args.w;  // counted over the channels
+    const int q = j % args.w, row = j / args.w;  // row counts over all channels
     const int s = (draw.flip ? args.w - 1 - q : q) - int(draw.right);
     const int r = row % args.h - (args.h > 1 ? int(draw.down) : 0);
     const bool inside = r >= 0 && r < args.h && s >= 0 && s < args.w;
     const A byte = inside ? A(from[(row / args.h * args.h + r) * args.w + s]) : A(0);
-    if constexpr (std::is_same_v<T, int32_t>) {  // codes, as they are; outside: padding
+    if constexpr (std::is_same_v<T, int32_t>) {  // codes are unchanged; outside the image: padding
       to[j] = inside ? int32_t(byte) : int32_t(gather.shift);
     } else {
       to[j] = T(fma(byte, A(gather.scale), A(gather.shift)));
@@ -97,7 +97,8 @@ cudaError_t launch_gather(const GatherArgs& args, cudaStream_t stream) {
   const int64_t along = args.set == nullptr && !floats ? args.label_size
                         : packed                       ? args.sample_size / 4
                                                        : args.sample_size;
-  // As many threads a sample as it has packs, in powers of two, and samples to fill the block.
+  // As many threads per sample as it has packs, in powers of two, and enough samples to fill the
+  // block.
   int x = 1;
   while (x < kThreads && x < along) x *= 2;
   const dim3 block(x, kThreads / x);

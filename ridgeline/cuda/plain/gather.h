@@ -6,11 +6,11 @@
 
 namespace ridgeline::cuda {
 
-// y[i, j] = set[order[*first + *tick * n + i], j] * scale + shift, and beside it, where `labels` is
-// given, label[i] = labels[the same sample]. To gather labels alone, set, floats and y are null.
+// y[i, j] = set[order[*first + *tick * n + i], j] * scale + shift and, if `labels` is given,
+// label[i] = labels[the same sample]. To gather only labels, set, floats and y are null.
 struct GatherArgs {
   const uint8_t* set = nullptr;
-  const float* floats = nullptr;  // in the place of `set`: y = floats[...], not scaled
+  const float* floats = nullptr;  // instead of `set`: y = floats[...], not scaled
   void* y = nullptr;
   const int32_t* labels = nullptr;  // [N, label_size]
   int32_t* label = nullptr;
@@ -25,7 +25,7 @@ struct GatherArgs {
 template <typename T>
 cudaError_t launch_gather(const GatherArgs& args, cudaStream_t stream);
 
-// Gathers bytes only; each image is moved and flipped as ops/augment.h says.
+// Gathers bytes only; each image is shifted and flipped as ops/augment.h defines.
 struct AugmentArgs {
   GatherArgs gather;
   const int64_t* epoch = nullptr;

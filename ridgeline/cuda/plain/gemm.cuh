@@ -11,8 +11,8 @@ constexpr int kGemmTile = 64;
 constexpr int kGemmThreads = 256;  // 16 x 16, each with 4 x 4 sums of a tile
 constexpr int kGemmChunk = 4;      // neighbouring sums of a thread: one 16-byte read of fp32
 
-// Fetches a tile of an operand, kTile rows by kDepth of k, into registers; zeros outside.
-//   kAlongK: element (row, k) is p[row * pitch + k]; else p[k * pitch + row].
+// Loads a tile of an operand, kTile rows by kDepth of k, into registers; zeros outside the matrix.
+//   kAlongK: element (row, k) is p[row * pitch + k]; otherwise p[k * pitch + row].
 template <typename T, int kTile, int kDepth, bool kAlongK>
 struct TileFetch {
   using A = Accumulated<T>;
@@ -42,14 +42,15 @@ struct TileFetch {
   }
 };
 
-// Where sum (i) of a thread lies in the tile: chunks of four, 64 apart.
+// The position in the tile of sum (i) of a thread: chunks of four, 64 apart.
 __device__ inline int gemm_place(int thread, int i) {
   return i / kGemmChunk * 16 * kGemmChunk + thread * kGemmChunk + i % kGemmChunk;
 }
 
-// D[m, n] = sum over k of A[m, k] B[k, n], each sum handed to epilogue(row, col, sum). Blocks along
-// y share out k, `k_span` each; then the sums go to partial[split][m][n] instead. Where
-// kSumRows, sum over k of A[row, k] goes to epilogue.row_sum(row, sum), or behind the partial sums.
+// D[m, n] = sum over k of A[m, k] B[k, n]; each sum is passed to epilogue(row, col, sum). Blocks
+// along y split k, `k_span` each; their sums then go to partial[split][m][n] instead. With
+// kSumRows, the sum over k of A[row, k] goes to epilogue.row_sum(row, sum), or behind the partial
+// sums.
 template <typename T, int kTile, int kDepth, bool kAAlongK, bool kBAlongK, bool kSumRows,
           typename Epilogue>
 __global__ void __launch_bounds__(kGemmThreads)
@@ -76,7 +77,7 @@ __global__ void __launch_bounds__(kGemmThreads)
     a_fetch.store(a_tile);
     b_fetch.store(b_tile);
     __syncthreads();
-    if (k0 + kDepth < k_end) {  // in flight while this tile is computed
+    if (k0 + kDepth < k_end) {  // loads are in flight while this tile is computed
       a_fetch.load(a, a_pitch, row0, m, k0 + kDepth, k_end);
       b_fetch.load(b, b_pitch, col0, n, k0 + kDepth, k_end);
     }
@@ -97,7 +98,7 @@ __global__ void __launch_bounds__(kGemmThreads)
 #pragma unroll
       for (int d = 0; d < kDepth; ++d) row_sum += a_tile[d][threadIdx.x];
     }
-    __syncthreads();  // all have read the tile before the next one overwrites it
+    __syncthreads();  // all threads have read the tile before the next one overwrites it
   }
 
   const bool split = gridDim.y > 1;
@@ -126,7 +127,7 @@ __global__ void __launch_bounds__(kGemmThreads)
   }
 }
 
-// Adds the partial sums of a split product, in the order of k.
+// Adds the partial sums of a split-K product, in the order of k.
 template <typename A, bool kSumRows, typename Epilogue>
 __global__ void gemm_reduce_kernel(const A* partial, int m, int n, int splits, Epilogue epilogue) {
   const int64_t count = int64_t(m) * n, at = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;

@@ -9,19 +9,18 @@
 #include "ridgeline/cuda/activation.h"
 #include "ridgeline/cuda/plain/sgd.h"
 
-// Matrix products in shared-memory tiles on the ordinary cores: any architecture, any shape, exact
-// multiply-add in the accumulator dtype (fp64 for fp64, else fp32). Deterministic: where k is split
-// over blocks, partial sums go to memory and a second kernel adds them in order.
+// Matrix products in shared-memory tiles on CUDA cores: any architecture, any shape, multiply-adds
+// in the accumulator dtype (fp64 for fp64, otherwise fp32). Deterministic: if k is split over
+// blocks, partial sums go to memory and a second launch adds them in order.
 namespace ridgeline::cuda {
 
-// How many blocks share a sum of a product, whose result is divided into tiles of 64 x 64.
+// How many blocks share a sum of a product whose result is divided into tiles of 64 x 64.
 struct GemmTiling {
   int splits = 1;
   size_t workspace = 0;  // bytes for partial sums
 };
 
-// Of a product [m, k] . [k, n] with an accumulator of `width` bytes on a GPU of so many
-// SMs.
+// For a product [m, k] . [k, n] with an accumulator of `width` bytes on a GPU with this many SMs.
 GemmTiling gemm_tiling(int64_t m, int64_t n, int64_t k, size_t width, int sms);
 
 // y[n, out] = f(x[n, in] . w[out, in]^T + b[out]);  b may be null, or be given in fp32 as acc_b
@@ -42,9 +41,9 @@ struct LinearGradXArgs {
   int n, in, out;
 };
 
-// dw[out, in] = dy[n, out]^T . x[n, in];  db[out] = sum over n of dy, where db or b is given.
-// Halves may have their gradients in fp32, as acc_dw and acc_db. With w (and b) the gradients are
-// not stored: they update w by SGD where they are made; momenta are fp32 for halves.
+// dw[out, in] = dy[n, out]^T . x[n, in];  db[out] = sum over n of dy, if db or b is given. Half
+// types may have their gradients in fp32, as acc_dw and acc_db. With w (and b) the gradients are
+// not stored but update w by SGD directly; momenta are fp32 for half types.
 template <typename T>
 struct LinearGradWArgs {
   using Accumulator = std::conditional_t<std::is_same_v<T, double>, double, float>;

@@ -4,12 +4,12 @@
 namespace ridgeline::cuda {
 namespace {
 
-// The channel of number j of a run.
+// The channel of element j of a run.
 __device__ int channel_of(const GroupNormShape& s, int64_t run, int j) {
   return int((run % s.groups * s.width + j) / s.spatial);
 }
 
-// One block a run.
+// One block per run.
 template <typename T>
 __global__ void group_norm_kernel(GroupNormArgs<T> args) {
   using A = Accumulated<T>;
@@ -45,7 +45,7 @@ __device__ Accumulated<T> mean_of(const GroupNormGradArgs<T>& args, int64_t run)
   return args.mean != nullptr ? args.mean[run] : Accumulated<T>(0);
 }
 
-// dx, one block a run.
+// dx, with one block per run.
 template <typename T>
 __global__ void group_norm_grad_kernel(GroupNormGradArgs<T> args) {
   using A = Accumulated<T>;
@@ -69,7 +69,7 @@ __global__ void group_norm_grad_kernel(GroupNormGradArgs<T> args) {
   }
 }
 
-// dgamma and dbeta, one block a channel, which lies at the same place of each sample.
+// dgamma and dbeta, with one block per channel, which is at the same offset in each sample.
 template <typename T>
 __global__ void group_norm_grad_weights_kernel(GroupNormGradArgs<T> args) {
   using A = Accumulated<T>;

@@ -6,8 +6,8 @@
 
 #include "ridgeline/cuda/plain/mixed_operand.h"
 
-// GroupNorm and its gradient of ops/norm.h: statistics in the accumulator dtype, in two passes, one
-// block a run. Optional operands are null; without `mean` in the gradient it is 0.
+// GroupNorm and its gradient from ops/norm.h: statistics in the accumulator dtype, in two passes,
+// one block per run. Optional operands are null; without `mean`, the gradient takes it as 0.
 namespace ridgeline::cuda {
 
 struct GroupNormShape {

@@ -6,7 +6,7 @@
 namespace ridgeline::cuda {
 namespace {
 
-// Statistics are fp64 beside fp64 values and fp32 beside all narrower ones.
+// Statistics are fp64 if the values are fp64, and fp32 for all narrower values.
 template <typename Op>
 std::string refuse(const Op& op, const Values& values) {
   std::string reason = refuse_floats(values);

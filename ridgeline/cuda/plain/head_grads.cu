@@ -4,9 +4,10 @@
 namespace ridgeline::cuda {
 namespace {
 
-constexpr int kRows = kHeadRows, kThreads = kRows * 32;  // a warp a row
+constexpr int kRows = kHeadRows, kThreads = kRows * 32;  // one warp per row
 
-// What a block leaves for the second kernel, in the accumulator dtype: its part of dw, then of db.
+// The size of a block's partial results for the second launch, in the accumulator dtype: its part
+// of dw, then of db.
 __host__ __device__ int64_t part_size(int in, int out) { return int64_t(out) * (in + 1); }
 
 struct Score {
@@ -23,13 +24,13 @@ __device__ A warp_sum(A value) {
   return value;
 }
 
-// What each lane has of the outputs' sums, added up over the lanes: that of output lane / 2.
+// Sums the lanes' parts of the outputs' sums over the lanes; returns that of output lane / 2.
 template <typename A>
 __device__ A sum_of_output(A (&sums)[kMostHeadOutputs]) {
   static_assert(kMostHeadOutputs == 16);
   const int lane = threadIdx.x % 32;
 #pragma unroll
-  for (int half = 8; half > 0; half /= 2) {  // lanes keep half of what they have left
+  for (int half = 8; half > 0; half /= 2) {  // each step halves the sums that a lane keeps
     const bool upper = (lane & 2 * half) != 0;
 #pragma unroll
     for (int o = 0; o < half; ++o) {
@@ -40,8 +41,8 @@ __device__ A sum_of_output(A (&sums)[kMostHeadOutputs]) {
   return sums[0] + __shfl_xor_sync(~0u, sums[0], 1);
 }
 
-// One row's softmax, of the logit of output lane / 2; the lane's part of the gradient, rounded to
-// T. The score is every lane's.
+// The softmax of one row, from the logit of output lane / 2. Returns the lane's part of the
+// gradient, rounded to T. All lanes receive the score.
 template <typename T, typename A>
 __device__ A softmax_row(const HeadGradsArgs<T>& args, int label, A scale, A logit, Score& score) {
   const int mine = int(threadIdx.x) % 32 / 2;
@@ -49,7 +50,7 @@ __device__ A softmax_row(const HeadGradsArgs<T>& args, int label, A scale, A log
   A most = inside ? logit : -A(INFINITY);
   int best = mine;
 #pragma unroll
-  for (int off = 16; off > 1; off /= 2) {  // the first of the largest
+  for (int off = 16; off > 1; off /= 2) {  // the first maximum
     const A other = __shfl_xor_sync(~0u, most, off);
     const int at = __shfl_xor_sync(~0u, best, off);
     if (other > most || (other == most && at < best)) most = other, best = at;
@@ -64,7 +65,8 @@ __device__ A softmax_row(const HeadGradsArgs<T>& args, int label, A scale, A log
   return inside ? A(T(scale * off)) : A(0);
 }
 
-// A warp a row; the weights and the block's rows of x come to shared memory first, all at once.
+// One warp per row; the weights and the block's rows of x are first loaded into shared memory, all
+// at once.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     head_grads_kernel(HeadGradsArgs<T> args, Accumulated<T>* parts, Score* scores) {
@@ -76,7 +78,7 @@ __global__ void __launch_bounds__(kThreads)
   A *xs = reinterpret_cast<A*>(memory), *ws = xs + kRows * in;  // [kRows][in], [out][in]
   const int row = blockIdx.x * kRows + warp;
   const bool inside = row < args.n;
-  // Everything that is wanted later is asked for at once.
+  // Issues all loads that are needed later at once.
   const int label = inside ? args.label[row] : -1;
   const A bias = args.b && lane < args.out ? args.b[lane] : A(0);
   const A scale = A(args.grad_scale * (args.grad_factor != nullptr ? *args.grad_factor : 1.0));
@@ -138,7 +140,7 @@ __global__ void __launch_bounds__(kThreads)
   scores[blockIdx.x] = all;
 }
 
-// The blocks' parts, in order.
+// Adds the blocks' parts in order.
 template <typename T>
 __global__ void head_grads_sum_kernel(HeadGradsArgs<T> args, int blocks,
                                       const Accumulated<T>* parts, const Score* scores) {

@@ -16,8 +16,8 @@ struct Head {
   const SoftmaxXentGrad* grad = nullptr;
   const LinearGradX* grad_x = nullptr;
   const LinearGradW* grad_w = nullptr;
-  const ActivationGrad* activation = nullptr;  // of what the layer read; absent where an update or
-                                               // another layer follows
+  // The gradient of the activation before the layer; absent if an update or another layer follows.
+  const ActivationGrad* activation = nullptr;
 
   size_t ops() const { return activation != nullptr ? 6 : 5; }
 };

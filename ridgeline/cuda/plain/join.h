@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-// Sums, products and concatenations of ops/join.h.
+// Sums, products and concatenations from ops/join.h.
 namespace ridgeline::cuda {
 
 constexpr int kMostInputs = 64;  // kMostJoined
@@ -25,7 +25,7 @@ cudaError_t launch_add(const AddArgs<T>& args, cudaStream_t stream);
 template <typename T>
 cudaError_t launch_multiply(const T* a, const T* b, T* y, int64_t count, cudaStream_t stream);
 
-// Rows of y are rows of the inputs, one after the other.
+// Rows of y are the rows of the inputs, concatenated.
 template <typename T>
 struct ConcatArgs {
   const T* xs[kMostInputs];

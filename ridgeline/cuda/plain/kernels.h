@@ -4,8 +4,8 @@
 
 namespace ridgeline::cuda {
 
-// "cuda.<op>.plain": every op, every float type, any architecture; and spans that gain from one
-// kernel. One file a family.
+// "cuda.<op>.plain": every op, every float type, any architecture; and spans that gain from fusion.
+// One file per family.
 KernelTable plain_batch_kernels();    // gathers, activation, dropout
 KernelTable plain_linear_kernels();   // linear and its gradients
 KernelTable plain_loss_kernels();     // losses, softmax
@@ -18,7 +18,7 @@ KernelTable plain_group_norm_kernels();  // group and RMS normalisation
 KernelTable plain_join_kernels();        // sums, products and concatenations
 KernelTable plain_rearrange_kernels();   // slices, paddings, transpositions, enlargements
 KernelTable plain_text_kernels();        // one-hot convolutions
-// Embeddings, a step of a sequence, copies.
+// Embeddings, a timestep of a sequence, copies.
 KernelTable plain_sequence_kernels();
 
 }  // namespace ridgeline::cuda

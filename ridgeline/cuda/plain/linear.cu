@@ -37,8 +37,8 @@ RIDGELINE_CUDA_FOR_FLOATS(RIDGELINE_LAUNCH_LINEAR)
 GemmTiling gemm_tiling(int64_t m, int64_t n, int64_t k, size_t width, int sms) {
   GemmTiling tiling;
   const int64_t tiles = ((m + kGemmTile - 1) / kGemmTile) * ((n + kGemmTile - 1) / kGemmTile);
-  // Two blocks an SM hide the latency of the fetches; a share of k under 128 is not
-  // worth the second pass.
+  // Two blocks per SM hide the latency of the loads; a part of k shorter than 128 is not worth the
+  // second pass.
   const int64_t wanted = std::min<int64_t>(2 * sms / std::max<int64_t>(1, tiles), k / 128);
   tiling.splits = int(std::clamp<int64_t>(wanted, 1, 64));
   if (tiling.splits > 1) tiling.workspace = size_t(tiling.splits) * size_t(m * n + m) * width;

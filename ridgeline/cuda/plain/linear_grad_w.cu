@@ -4,7 +4,7 @@
 namespace ridgeline::cuda {
 namespace {
 
-// The gradient of one weight, or of one bias: stored, or applied where it is made.
+// The gradient of one weight or bias: stored, or applied immediately.
 template <typename T>
 struct StoreOrUpdate {
   using A = Accumulated<T>;

@@ -5,7 +5,7 @@
 namespace ridgeline::cuda {
 namespace {
 
-// D[m, n] of a product over k.
+// The extents of a product: D[m, n] over k.
 struct Extents {
   int64_t m, n, k;
 };
@@ -40,7 +40,7 @@ Cover covers_linear_activation(const Rest& rest) {
   });
 }
 
-// Of a linear alone, or with the activation that follows it.
+// Prepares a linear op alone, or with the activation that follows it.
 std::unique_ptr<Step> prepare_linear(const Span& span, const Binding& binding) {
   const auto& op = span.get<Linear>(0);
   const GemmTiling tiling = tiling_of(extents(op), op.x.dtype, binding.runtime());
@@ -93,7 +93,7 @@ Cover covers_grad_w_sgd(const Rest& rest) {
   });
 }
 
-// Of the gradients alone, or with the updates that follow them.
+// Prepares the gradients alone, or with the updates that follow them.
 std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding) {
   const auto& op = span.get<LinearGradW>(0);
   const GemmTiling tiling = tiling_of(extents(op), op.x.dtype, binding.runtime());

@@ -3,7 +3,8 @@
 namespace ridgeline::cuda {
 namespace {
 
-// Whether an update by `gradient` can be made where the gradient is: nobody else wants it.
+// Why an update by `gradient` cannot be fused with the gradient; "" if it can, because no other op
+// reads the gradient.
 std::string refuse_update(const Rest& rest, const SgdUpdate* update, const Value& gradient,
                           size_t ops) {
   if (update == nullptr || update->dw.id != gradient.id) {

@@ -5,7 +5,7 @@
 #include "ridgeline/cuda/kernel.h"
 #include "ridgeline/cuda/plain/gemm.h"
 
-// Spans that kernels of linear layers take in several folders, and their operands.
+// Spans that the linear-layer kernels of several folders take, and their operands.
 namespace ridgeline::cuda {
 
 // The operands of a linear alone, or with the activation that follows it.
@@ -25,17 +25,17 @@ LinearArgs<T> linear_args(const Span& span, const Binding& binding) {
           activation != nullptr ? activation_of(activation->kind) : ActivationFn::none};
 }
 
-// A linear_grad_w and the sgd_updates that use its gradients and nothing else does.
+// A linear_grad_w and the sgd_updates that are the only readers of its gradients.
 struct GradWithUpdates {
   const LinearGradW* grad = nullptr;
   const SgdUpdate *w = nullptr, *b = nullptr;  // b null without bias
   size_t ops = 0;
-  std::string refusal;  // why the next ops are something else
+  std::string refusal;  // why the next ops do not match
   Values values;        // all operands of the product's type
 };
 GradWithUpdates match_grad_with_updates(const Rest& rest);
 
-// cover(found) says what a kernel makes of such a span.
+// cover(found) returns a kernel's cover of such a span.
 template <typename F>
 Cover cover_grad_with_updates(const Rest& rest, F cover) {
   const GradWithUpdates found = match_grad_with_updates(rest);

@@ -60,14 +60,14 @@ __global__ void softmax_kernel(const T* x, Out* y, int64_t n, int64_t classes) {
   }
 }
 
-// y[row] = the first place of the largest x[row, :]
+// y[row] = the first index of the maximum of x[row, :]
 template <typename T, int kLanes>
 __global__ void argmax_kernel(const T* x, int32_t* y, int64_t n, int64_t classes) {
   const int lane = int(threadIdx.x) % kLanes;
   const int64_t group = (int64_t(blockIdx.x) * kThreads + threadIdx.x) / kLanes;
   const int64_t row = group < n ? group : 0;
   const auto largest = row_largest<kLanes>(x + row * classes, classes, lane);
-  // Nothing is larger than the others in a row of NaNs.
+  // A row of NaNs has no maximum; its result is 0.
   if (group < n && lane == 0) y[row] = largest.at < classes ? int32_t(largest.at) : 0;
 }
 

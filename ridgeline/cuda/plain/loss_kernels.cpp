@@ -5,7 +5,7 @@
 namespace ridgeline::cuda {
 namespace {
 
-// The two losses differ in what they compare x with, and in their kernel.
+// The two losses differ in what x is compared with, and in their GPU function.
 const Value& compared(const SoftmaxXent& op) { return op.label; }
 const Value& compared(const SoftmaxXentGrad& op) { return op.label; }
 const Value& compared(const Mse& op) { return op.target; }
@@ -24,7 +24,7 @@ template <typename Op>
 constexpr bool kIsElementwise =
     std::is_same_v<Op, ElementwiseLoss> || std::is_same_v<Op, ElementwiseLossGrad>;
 
-// What the ops read and are told besides x and the target.
+// The other operands and settings of the ops, beside x and the target.
 template <typename T, typename Op>
 void add_settings(LossArgs<T>& args, const Op& op, const Binding& binding) {
   if constexpr (kIsXent<Op> || kIsElementwise<Op>) {
@@ -111,7 +111,7 @@ void add_score(LossArgs<T>& args, const Loss& op, const Binding& binding) {
   args.loss_scale = op.scale;
 }
 
-// Of Loss, Grad, or both: whatever the span holds.
+// Prepares Loss, Grad, or both: whichever the span holds.
 template <typename Loss, typename Grad>
 std::unique_ptr<Step> prepare(const Span& span, const Binding& binding) {
   const auto* loss = std::get_if<Loss>(&span.op(0));

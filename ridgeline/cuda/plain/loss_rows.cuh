@@ -5,13 +5,14 @@
 #include "ridgeline/cuda/plain/accumulate.cuh"
 #include "ridgeline/cuda/plain/loss.h"
 
-// What the losses of loss.h share: reductions over a row, sums over the rows, and their launch.
+// Code that the losses of loss.h share: reductions over a row, sums over the rows, and their
+// launch.
 namespace ridgeline::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kFewClasses = 16;       // up to these eight lanes share a row, above them a warp
-constexpr int kRowsOfOneBlock = 256;  // more rows are worth a second kernel
+constexpr int kFewClasses = 16;       // up to this many, eight lanes share a row; above it, a warp
+constexpr int kRowsOfOneBlock = 256;  // more rows are worth a second launch
 constexpr int kMostBlocks = 256;
 
 struct Partial {
@@ -19,7 +20,7 @@ struct Partial {
   int32_t correct;
 };
 
-// Reductions over the kLanes neighbouring threads that share a row; every lane gets the result.
+// Reductions over the kLanes neighbouring threads that share a row; every lane receives the result.
 template <int kLanes, typename A>
 __device__ A lanes_sum(A value) {
 #pragma unroll
@@ -29,7 +30,7 @@ __device__ A lanes_sum(A value) {
   return value;
 }
 
-// The largest element of a row and where it is first reached.
+// The largest element of a row and its first index.
 template <typename A>
 struct Largest {
   A value;
@@ -75,10 +76,10 @@ __device__ void write_score(const LossArgs<T>& args, double loss, int32_t correc
   if (args.correct != nullptr) args.correct[at] = correct;
 }
 
-// Rows in groups of kLanes threads; Row::loss() returns the loss of one, the same in all its lanes,
-// and writes its gradient. A grid of one block writes the score itself, else each block
-// leaves its part for loss_finish_kernel. All lanes of a warp make the same number of passes, since
-// the shuffles need them all.
+// Rows in groups of kLanes threads. Row::loss() returns the loss of a row in all its lanes and
+// writes its gradient. A grid of one block writes the score itself; otherwise each block leaves its
+// part for loss_finish_kernel. All lanes of a warp make the same number of passes, because the
+// shuffles need them all.
 template <typename T, int kLanes, typename Row>
 __global__ void __launch_bounds__(kThreads) loss_kernel(LossArgs<T> args, Partial* partial) {
   constexpr int kGroups = kThreads / kLanes;
@@ -93,7 +94,7 @@ __global__ void __launch_bounds__(kThreads) loss_kernel(LossArgs<T> args, Partia
     const bool inside = row0 + group < args.n;
     LossArgs<T> own = args;
     if (!inside) own.dx = nullptr;
-    const int64_t row = inside ? row0 + group : 0;  // any row, its result dropped
+    const int64_t row = inside ? row0 + group : 0;  // a valid row, whose result is dropped
     Largest<Accumulated<T>> best{};
     if (Row::kTakesLargest || counts) {
       best = row_largest<kLanes>(args.x + row * args.classes, args.classes, lane);

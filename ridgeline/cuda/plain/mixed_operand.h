@@ -14,8 +14,9 @@ namespace ridgeline::cuda {
 #define RIDGELINE_MIXED_HD
 #endif
 
-// An optional operand beside values of type T. It is of type T too, or, with `is_accumulator`, of
-// the accumulator type of T: biases and gradients of networks whose weights have fp32 masters.
+// An optional operand beside values of type T. It has type T or, with `is_accumulator`, the
+// accumulator type of T: the biases and gradients of networks whose weights have fp32 master
+// copies.
 template <typename T>
 struct MixedIn {
   const void* data = nullptr;

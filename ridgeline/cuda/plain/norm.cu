@@ -6,7 +6,7 @@ namespace {
 
 constexpr int kChannelThreads = 1024;
 
-// One block a row.
+// One block per row.
 template <typename T>
 __global__ void layer_norm_kernel(LayerNormArgs<T> args) {
   using A = Accumulated<T>;
@@ -32,7 +32,7 @@ __global__ void layer_norm_kernel(LayerNormArgs<T> args) {
   if (args.rstd != nullptr) args.rstd[row] = rstd;
 }
 
-// dx, one block a row.
+// dx, with one block per row.
 template <typename T>
 __global__ void layer_norm_grad_kernel(LayerNormGradArgs<T> args) {
   using A = Accumulated<T>;
@@ -52,7 +52,8 @@ __global__ void layer_norm_grad_kernel(LayerNormGradArgs<T> args) {
   }
 }
 
-// dgamma and dbeta: 32 columns a block; its eight warps share the rows, and are added in order.
+// dgamma and dbeta: 32 columns per block; its eight warps split the rows, and their sums are added
+// in order.
 template <typename T>
 __global__ void layer_norm_grad_weights_kernel(LayerNormGradArgs<T> args) {
   using A = Accumulated<T>;
@@ -78,7 +79,7 @@ __global__ void layer_norm_grad_weights_kernel(LayerNormGradArgs<T> args) {
   if (args.dgamma) args.dgamma.put(j, along);
 }
 
-// Calls f(place) for this thread's share of channel `c`'s numbers.
+// Calls f(offset) for this thread's share of the values of channel `c`.
 template <typename F>
 __device__ void for_channel(int n, int channels, int pixels, int c, F f) {
   for (int64_t j = threadIdx.x; j < int64_t(n) * pixels; j += blockDim.x) {
@@ -86,7 +87,7 @@ __device__ void for_channel(int n, int channels, int pixels, int c, F f) {
   }
 }
 
-// One block a channel.
+// One block per channel.
 template <typename T>
 __global__ void __launch_bounds__(kChannelThreads) batch_norm_kernel(BatchNormArgs<T> args) {
   using A = Accumulated<T>;

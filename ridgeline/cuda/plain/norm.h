@@ -6,8 +6,8 @@
 
 #include "ridgeline/cuda/plain/mixed_operand.h"
 
-// The normalisations of ops/norm.h: statistics in the accumulator dtype, in two passes, one block a
-// row or a channel. Optional operands are null.
+// The normalisations of ops/norm.h: statistics in the accumulator dtype, in two passes, one block
+// per row or channel. Optional operands are null.
 namespace ridgeline::cuda {
 
 template <typename T>
@@ -21,7 +21,7 @@ struct LayerNormArgs {
   double epsilon;
 };
 
-// What the gradients of both take.
+// The arguments of both gradients.
 template <typename T>
 struct NormGradArgs {
   const T *x, *dy;
@@ -37,7 +37,7 @@ struct LayerNormGradArgs : NormGradArgs<T> {
   int width;
 };
 
-// n images of c channels of so many pixels
+// n images with c channels of this many pixels
 template <typename T>
 struct BatchNormArgs {
   const T* x;

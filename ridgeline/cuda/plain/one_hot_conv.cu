@@ -6,10 +6,10 @@ namespace ridgeline::cuda {
 namespace {
 
 constexpr int kBlockThreads = 256;
-constexpr int kFilterBytes = 40 * 1024;  // of filters a block keeps in shared memory
+constexpr int kFilterBytes = 40 * 1024;  // for the filters that a block keeps in shared memory
 
-// One block a sample and `channels` of its filters, which it keeps in shared memory if they fit
-// (staged); threads run along the text.
+// One block per sample and `channels` of its filters, which it keeps in shared memory if they fit
+// (kStaged); threads run along the text.
 template <typename T, bool kStaged>
 __global__ void one_hot_conv1d_forward_kernel(OneHotGeometry g, const int32_t* token, const T* w,
                                               MixedIn<T> b, T* y, int channels) {
@@ -38,9 +38,9 @@ __global__ void one_hot_conv1d_forward_kernel(OneHotGeometry g, const int32_t* t
   }
 }
 
-// The gradient in two kernels, in a fixed order of additions. First: one warp a block, its lanes 32
-// channels; it adds its share of the samples into a table of its own in shared memory,
-// [filter][32 channels]. Then the shares are added up.
+// The gradient takes two launches, with a fixed order of additions. In the first, a block is one
+// warp whose lanes are 32 channels; it adds its share of the samples into a table of its own in
+// shared memory, [filter][32 channels]. The second adds the shares.
 constexpr int kLanes = 32;
 constexpr int kTileSteps = 32;
 
@@ -107,7 +107,7 @@ __global__ void one_hot_conv1d_grad_w_sum_kernel(OneHotGeometry g, const Accumul
   }
 }
 
-// For filters whose table does not fit: one thread a weight, which reads all of its channel.
+// For filters whose table does not fit: one thread per weight, which reads all of its channel.
 template <typename T>
 __global__ void one_hot_conv1d_grad_w_scan_kernel(OneHotGeometry g, const int32_t* token,
                                                   const T* dy, MixedOut<T> dw, MixedOut<T> db) {
@@ -132,7 +132,7 @@ __global__ void one_hot_conv1d_grad_w_scan_kernel(OneHotGeometry g, const int32_
 }
 
 constexpr size_t kMostShared = 200 * 1024;
-constexpr int kMostShares = 48;  // times 8 blocks of channels: three blocks an SM of an H200
+constexpr int kMostShares = 48;  // times 8 blocks of channels: three blocks per SM of an H200
 
 template <typename T>
 bool table_fits(const OneHotGeometry& g) {

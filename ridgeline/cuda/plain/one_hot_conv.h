@@ -16,7 +16,8 @@ struct OneHotGeometry {
   RIDGELINE_MIXED_HD int filter() const { return symbols * kernel; }
 };
 
-// y[i, o, t] = b[o] + sum over u of w[o, token[i, t + u], u]; a code of `symbols` or more adds none
+// y[i, o, t] = b[o] + sum over u of w[o, token[i, t + u], u]; a code of `symbols` or more adds
+// nothing
 template <typename T>
 cudaError_t launch_one_hot_conv(const OneHotGeometry& g, const int32_t* token, const T* w,
                                 MixedIn<T> b, T* y, cudaStream_t stream);
@@ -27,7 +28,7 @@ template <typename T>
 cudaError_t launch_one_hot_conv_grad_w(const OneHotGeometry& g, const int32_t* token, const T* dy,
                                        MixedOut<T> dw, MixedOut<T> db, void* workspace,
                                        cudaStream_t stream);
-// The last step of it: adds `count` shares [out, filter + 1], db in the last column.
+// The second launch: adds `count` shares [out, filter + 1], with db in the last column.
 template <typename T>
 cudaError_t launch_one_hot_grad_sum(const OneHotGeometry& g, const Accumulated<T>* shares,
                                     int count, MixedOut<T> dw, MixedOut<T> db, cudaStream_t stream);

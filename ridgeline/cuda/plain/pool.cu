@@ -8,9 +8,10 @@
 namespace ridgeline::cuda {
 namespace {
 
-// The taps [first, last) of output `output` that lie on an axis of `extent`, and where.
+// The taps [first, last) of output `output` that are inside an axis of `extent`, and their
+// position.
 struct Taps {
-  int first, last, place;  // place: of tap 0
+  int first, last, place;  // place: the position of tap 0
   int dilation;
 
   __device__ Taps(const Axis& axis, int output, int extent)
@@ -23,7 +24,7 @@ struct Taps {
   __device__ int count() const { return last - first; }
 };
 
-// The outputs [first, last) of an axis whose windows may hold `place`.
+// The outputs [first, last) of an axis whose windows may contain `place`.
 struct Windows {
   int first, last;
 
@@ -38,8 +39,8 @@ __device__ bool holds(const Axis& axis, int output, int place) {
   return (place + axis.pad - output * axis.stride) % axis.dilation == 0;
 }
 
-// Where the window's largest element is first reached; -1 in a window without one. A NaN is larger
-// than all.
+// The first index of the window's maximum; -1 in an empty window. NaN counts as larger than
+// everything else.
 template <typename T>
 __device__ int largest(const T* plane, int width, const Taps& down, const Taps& right) {
   using A = Accumulated<T>;
@@ -91,8 +92,8 @@ __global__ void max_pool_grad_kernel(PoolGeometry g, const T* x, const T* dy, T*
   }
 }
 
-// Calls f(plane, row, column) of the upper left pixel for each window of 2 x 2, those that an odd
-// extent cuts off included.
+// Calls f(plane, row, column) with the upper left pixel of each 2 x 2 window, including those that
+// an odd extent cuts off.
 template <typename F>
 __device__ void for_quads(const PoolGeometry& g, F f) {
   const int rows = (g.h + 1) / 2, columns = (g.w + 1) / 2;
@@ -136,7 +137,8 @@ __global__ void pool_activation_grad_kernel(PoolGeometry g, ActivationFn activat
       const A value = A(a[corner + e / 2 * g.w + e % 2]);
       if (best < 0 || value > most || (isnan(value) && !isnan(most))) best = e, most = value;
     }
-    // The gradient of the pool is rounded as if it were stored: it is a copy, so nothing changes.
+    // The pool's gradient is not rounded in between: it is a copy, so storing it would change
+    // nothing.
     const A slope =
         whole ? A(dy[(plane * g.p + row) * g.q + column]) * activation_slope(activation, most)
               : A(0);

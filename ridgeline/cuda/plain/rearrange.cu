@@ -29,8 +29,7 @@ __global__ void transpose_kernel(TransposeShape s, const T* x, T* y) {
   }
 }
 
-// Where place i of the large image comes from: `low` and `high` with the weight `part` of the
-// latter.
+// The source of position i of the large image: `low` and `high`, with weight `part` for the latter.
 struct Source {
   int64_t low, high;
   double part;
@@ -44,7 +43,7 @@ __device__ Source source(int64_t i, int64_t factor, int64_t extent, bool bilinea
   return {low, low + 1 < extent ? low + 1 : extent - 1, place - double(low)};
 }
 
-// The weight that place `small` has in a place of the large image.
+// The weight of position `small` in a position of the large image.
 template <typename A>
 __device__ A weight_of(int64_t small, const Source& from) {
   A weight = A(0);
@@ -77,7 +76,7 @@ template <typename T>
 __global__ void upsample_grad_kernel(UpsampleSize s, const T* dy, T* dx) {
   using A = Accumulated<T>;
   const int64_t wide = s.w * s.factor_w, high = s.h * s.factor_h;
-  // A bilinear neighbour reaches one place further on either side.
+  // A bilinear neighbour reaches one position further on either side.
   const int64_t more = s.bilinear ? 1 : 0;
   for (int64_t i = first_index(); i < s.images * s.h * s.w; i += index_stride()) {
     const int64_t column = i % s.w, row = i / s.w % s.h;

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-// Paddings, slices, transpositions and enlargements of ops/rearrange.h.
+// Paddings, slices, transpositions and enlargements from ops/rearrange.h.
 namespace ridgeline::cuda {
 
 struct PadShape {
@@ -15,11 +15,11 @@ struct PadShape {
 template <typename T>
 cudaError_t launch_pad(const PadShape& shape, const T* x, T* y, cudaStream_t stream);
 
-// For each axis of y: its extent, and how far apart its elements lie in x.
+// For each axis of y: its extent, and the stride of its elements in x.
 struct TransposeShape {
   static constexpr int kAxes = 5;
   int axes;
-  int64_t n, sample;  // samples, numbers of each
+  int64_t n, sample;  // samples, and values per sample
   int64_t extent[kAxes], stride[kAxes];
 };
 template <typename T>

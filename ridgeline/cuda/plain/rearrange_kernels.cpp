@@ -7,7 +7,7 @@ namespace {
 
 static_assert(TransposeShape::kAxes == Transpose::kAxes);
 
-// Takes ops that read one value and write one.
+// Why an op that reads one value and writes one is not taken; "" if it is.
 std::string refuse(const Value& from, const Value& to) {
   if (from.shape.numel() == 0 || to.shape.numel() == 0) return "an operand is empty";
   return refuse_floats({from, to});

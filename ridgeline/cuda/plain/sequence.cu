@@ -14,8 +14,8 @@ __global__ void embedding_kernel(const int32_t* token, const T* w, T* y, int64_t
 
 constexpr int kColumns = 32, kScanned = 1024;
 
-// A block has one code and 32 columns. It looks through the tokens a chunk at a time, lists those
-// that are its own in order, and adds their rows up: no atomics, so the same bits every time.
+// A block has one code and 32 columns. It scans the tokens in chunks, lists those with its code in
+// order, and adds their rows: there are no atomics, so every run gives the same bits.
 template <typename T>
 __global__ void embedding_grad_kernel(const int32_t* token, const T* dy, MixedOut<T> dw,
                                       int64_t count, int64_t width) {
@@ -25,7 +25,7 @@ __global__ void embedding_grad_kernel(const int32_t* token, const T* dy, MixedOu
   const int64_t column = int64_t(blockIdx.y) * kColumns + lane;
   A sum = A(0);
   for (int64_t begin = 0; begin < count; begin += kScanned) {
-    int listed = 0;  // a warp a block: lanes agree on it
+    int listed = 0;  // a block is one warp, so all lanes agree on it
     for (int i = lane; i < kScanned; i += 32) {
       const bool mine = begin + i < count && token[begin + i] == code;
       const unsigned votes = __ballot_sync(~0u, mine);

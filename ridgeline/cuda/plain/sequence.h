@@ -6,7 +6,7 @@
 
 #include "ridgeline/cuda/plain/mixed_operand.h"
 
-// What surrounds recurrent layers: embeddings and one step of a sequence.
+// Ops around recurrent layers: embeddings, and one timestep of a sequence.
 namespace ridgeline::cuda {
 
 // y[i, :] = w[token[i], :]
@@ -18,7 +18,7 @@ template <typename T>
 cudaError_t launch_embedding_grad(const int32_t* token, const T* dy, MixedOut<T> dw, int64_t count,
                                   int64_t vocabulary, int64_t width, cudaStream_t stream);
 
-// Which timestep of each sample: ops/sequence.h. `lengths` may be null.
+// Which timestep of each sample is taken: ops/sequence.h. `lengths` may be null.
 struct StepChoice {
   int64_t batch, steps, at, width;
   const int32_t* lengths;

@@ -5,7 +5,7 @@
 
 namespace ridgeline::cuda {
 
-// One launch's constants, read from device memory once a thread.
+// The constants of one launch, read from device memory once per thread.
 template <typename A>
 struct SgdRates {
   A lr, scale, momentum, decay;
@@ -19,8 +19,8 @@ struct SgdRates {
         nesterov(s.nesterov) {}
 };
 
-// w and, where there is one, m of element i, by the gradient dw of that element. Returns the new w,
-// or the old one where this step is skipped.
+// Updates w and, if there is one, m of element i by its gradient dw. Returns the new w, or the old
+// one if this step is skipped.
 template <typename T, typename A>
 __device__ A sgd_element(const SgdRates<A>& rates, T* w, A* m, int64_t i, A dw) {
   const A old = A(w[i]);

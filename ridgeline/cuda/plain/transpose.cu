@@ -7,7 +7,7 @@
 namespace ridgeline::cuda {
 namespace {
 
-// 32 x 32 tiles, so that both sides are read and written in runs.
+// Tiles of 32 x 32, so that reads and writes are both contiguous.
 template <typename T>
 __global__ void transpose_kernel(const T* from, T* to, int rows, int columns) {
   __shared__ T tile[32][33];
@@ -32,7 +32,7 @@ __global__ void transpose_kernel(const T* from, T* to, int rows, int columns) {
 template <typename T>
 cudaError_t launch_transpose(const T* from, T* to, int rows, int columns, int count,
                              cudaStream_t stream) {
-  constexpr int kMost = 65535;  // of a grid's third axis
+  constexpr int kMost = 65535;  // of a grid's third dimension
   for (int done = 0; done < count; done += kMost) {
     const dim3 grid((columns + 31) / 32, (rows + 31) / 32, std::min(count - done, kMost));
     const int64_t offset = int64_t(done) * rows * columns;

@@ -4,7 +4,7 @@
 
 namespace ridgeline::cuda {
 
-// to[i, column, row] = from[i, row, column] for `count` matrices: channels first to channels last,
+// to[i, column, row] = from[i, row, column] for `count` matrices: channels-first to channels-last,
 // and back.
 template <typename T>
 cudaError_t launch_transpose(const T* from, T* to, int rows, int columns, int count,

@@ -1,4 +1,4 @@
-// Convolutions as a matrix product of their unrolled taps.
+// Convolutions as a matrix product of their unrolled taps (im2col).
 #include <algorithm>
 
 #include "ridgeline/cuda/kernel.h"
@@ -15,10 +15,10 @@ constexpr size_t kAlignment = 256;
 
 size_t padded(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// The product of `images` images: rows x out, over the taps of a filter.
+// The product for `images` images: rows x out, over the taps of a filter.
 struct ImageChunk {
   int64_t images, rows, taps, out;
-  size_t columns, channels_last;  // bytes of the unrolled taps, and of the outputs, channels last
+  size_t columns, channels_last;  // bytes of the unrolled taps, and of the channels-last outputs
 };
 
 ImageChunk chunk_of(const Conv2dShape& shape, int64_t n, size_t width, bool whole) {
@@ -36,7 +36,7 @@ ImageChunk chunk_of(const Conv2dShape& shape, int64_t n, size_t width, bool whol
 
 enum class Pass { forward, data, filter };
 
-// The product's tiling: D[m, n] over k.
+// The tiling of the product D[m, n] over k.
 GemmTiling tiling_of(const ImageChunk& chunk, Pass pass, DType dtype, const Runtime& runtime) {
   const size_t width = dtype == DType::fp64 ? 8 : 4;
   const int sms = cuda_runtime(runtime).sms();
@@ -69,7 +69,7 @@ Cover cover(const Rest& rest, const Conv2dShape& shape, int64_t n, const Values&
       chunk.columns + chunk.channels_last + tiling_of(chunk, pass, dtype, rest.runtime).workspace);
 }
 
-// The workspace, cut up.
+// The parts of the workspace.
 template <typename T>
 struct UnrolledWorkspace {
   T *columns, *channels_last;

@@ -10,7 +10,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int64_t kMostBlocks = 1024;
 
-// blockIdx.y is the tensor, the rest its elements.
+// blockIdx.y selects the tensor, the other indices its elements.
 template <typename T>
 dim3 grid_for(const UpdateTensors<T>& tensors) {
   int64_t most = 0;
@@ -19,7 +19,7 @@ dim3 grid_for(const UpdateTensors<T>& tensors) {
   return dim3(unsigned(blocks), unsigned(tensors.size));
 }
 
-// The copy of element i, from w as it is stored.
+// Writes the half copy of element i from w in its stored form.
 template <typename T, typename A>
 __device__ void store_copy(const UpdateTensor<T>& t, int64_t i, A w) {
   if constexpr (std::is_same_v<T, float>) {
@@ -44,12 +44,12 @@ __global__ void sgd_kernel(SgdSettings settings, const __grid_constant__ UpdateT
   }
 }
 
-// Adam's blocks: those of tensor i begin at start[i]. In one row of blocks, because thousands that
-// find nothing to do would take longer than the rest.
+// Adam's blocks: those of tensor i begin at start[i]. The grid has one dimension, because thousands
+// of blocks without work would take longer than the rest.
 struct TensorBlocks {
   int start[kMostTensors + 1];
 };
-constexpr int kAdamFours = 2;  // fours of elements a thread, so that all blocks run at once
+constexpr int kAdamFours = 2;  // groups of four elements per thread, so that all blocks run at once
 constexpr int64_t kAdamElements = int64_t{kThreads} * kAdamFours * 4;
 
 template <typename T>
@@ -62,8 +62,8 @@ TensorBlocks adam_blocks(const UpdateTensors<T>& tensors) {
   return blocks;
 }
 
-// base^n by squaring: off by n * 2^-53, which fp32 does not see. pow() takes longer than all of an
-// update that waits for it.
+// base^n by squaring, with an error of n * 2^-53, which is negligible in fp32. pow() would take
+// longer than the whole update that waits for it.
 __device__ inline double power(double base, int64_t n) {
   double result = 1;
   for (; n > 0; n /= 2, base *= base) {
@@ -72,7 +72,7 @@ __device__ inline double power(double base, int64_t n) {
   return result;
 }
 
-// 1 - beta^step in A. These need fp64 (1 - 0.999 in fp32 has lost ten bits).
+// 1 - beta^step in A. This needs fp64 (1 - 0.999 in fp32 loses ten bits).
 template <typename A>
 __device__ A adam_correction(double beta, int64_t step) {
   return A(1.0 - (std::is_same_v<A, double> ? pow(beta, double(step)) : power(beta, step)));
@@ -83,7 +83,8 @@ __global__ void __launch_bounds__(kThreads, std::is_same_v<T, double> ? 1 : 4)
     adam_kernel(AdamSettings s, const __grid_constant__ UpdateTensors<T> tensors,
                 const __grid_constant__ TensorBlocks blocks) {
   using A = Accumulated<T>;
-  // Once a block, a warp each: they take as long as the rest of a small tensor's block.
+  // Computed once per block, one warp each: they take as long as the rest of a small tensor's
+  // block.
   __shared__ A correction1, correction2, lr, scale;
   for (int block = blockIdx.x; block < blocks.start[tensors.size]; block += gridDim.x) {
     int which = 0;
@@ -102,7 +103,8 @@ __global__ void __launch_bounds__(kThreads, std::is_same_v<T, double> ? 1 : 4)
     const int64_t first =
         int64_t(block - blocks.start[which]) * kThreads * kAdamFours + threadIdx.x;
 #pragma unroll
-    for (int k = 0; k < kAdamFours; ++k) {  // under way while the corrections are computed
+    // Loads are in flight while the corrections are computed.
+    for (int k = 0; k < kAdamFours; ++k) {
       const int64_t four = first + k * kThreads;
       if (four >= fours) continue;
       w[k] = reinterpret_cast<const FourT*>(t.w)[four];
@@ -145,14 +147,14 @@ __global__ void __launch_bounds__(kThreads, std::is_same_v<T, double> ? 1 : 4)
       reinterpret_cast<FourA*>(t.m)[four] = m[k];
       reinterpret_cast<FourA*>(t.v)[four] = v[k];
     }
-    const int64_t rest = 4 * fours + threadIdx.x;  // what makes no four
+    const int64_t rest = 4 * fours + threadIdx.x;  // the elements past the last group of four
     if (block == blocks.start[which] && rest < t.count) {
       update(rest, t.w[rest], t.dw[rest], t.m[rest], t.v[rest]);
     }
   }
 }
 
-// The sum over a block of 256, in thread 0.
+// The sum over a block of 256 threads, in thread 0.
 __device__ double block_sum(double value) {
   __shared__ double warps[kThreads / 32];
 #pragma unroll
@@ -165,7 +167,7 @@ __device__ double block_sum(double value) {
   return value;
 }
 
-// In fp64 whatever T: a norm of many small gradients must not lose them.
+// In fp64 for every T, because a norm of many small gradients must not lose them.
 template <typename T>
 __global__ void square_sums_kernel(const __grid_constant__ UpdateTensors<T> tensors,
                                    double* partial) {

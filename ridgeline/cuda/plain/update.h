@@ -10,10 +10,10 @@
 
 namespace ridgeline::cuda {
 
-constexpr int kMostTensors = 24;  // of one launch: its arguments stay under 4 KiB
+constexpr int kMostTensors = 24;  // per launch: its arguments stay under 4 KiB
 
-// One parameter of an update: m for momentum or Adam's first moment, v for the second, in fp32
-// where T is a half. An fp32 weight may have a copy in one of the halves.
+// One parameter of an update: m is the momentum or Adam's first moment, v the second moment, in
+// fp32 if T is a half type. An fp32 weight may have a copy in a half type.
 template <typename T>
 struct UpdateTensor {
   using Accumulator = std::conditional_t<std::is_same_v<T, double>, double, float>;
@@ -53,14 +53,14 @@ template <typename T>
 cudaError_t launch_square_sums(const UpdateTensors<T>& tensors, double* partial,
                                cudaStream_t stream);
 
-// What GradScale (ops/grad_scale.h) makes of the sum of partial.
+// How GradScale (ops/grad_scale.h) uses the sum of partial.
 struct NormArgs {
   const double* partial = nullptr;
   int count = 0;
   double max_norm = 1;
   double *norm = nullptr, *scale = nullptr;
   int64_t* clipped = nullptr;
-  double* loss_scale = nullptr;  // null: none, and none of the following
+  double* loss_scale = nullptr;  // null: no loss scale, and none of the following
   int64_t *good = nullptr, *skipped = nullptr;
   int64_t growth = 0;
 };

@@ -13,8 +13,8 @@ namespace {
 Values states(const SgdUpdate& op) { return {op.m}; }
 Values states(const AdamUpdate& op) { return {op.m, op.v}; }
 
-// Why the kernels cannot take these types: they know one for weight and gradient, its accumulating
-// type for the state, and halves as copies of fp32 weights.
+// Why the kernels cannot take these types: they support one type for weight and gradient, its
+// accumulator type for the state, and half types as copies of fp32 weights.
 template <typename Update>
 std::string refuse_types(const Update& op) {
   if (std::string reason = refuse_floats({op.w, op.dw}); !reason.empty()) return reason;
@@ -44,7 +44,7 @@ AdamSettings settings(const AdamUpdate& op, const Binding& binding) {
           op.decoupled};
 }
 
-// Whether two updates may be one launch. The attributes print every number of the settings.
+// Whether two updates may share one launch. The attributes print every setting.
 template <typename Update>
 bool alike(const Update& a, const Update& b) {
   bool same = a.attributes() == b.attributes() && a.w.dtype == b.w.dtype && a.lr.id == b.lr.id &&
@@ -60,7 +60,8 @@ Cover covers_one(const Rest& rest) {
   return cover_unless(refuse_types(*op), 1);
 }
 
-// Takes as many consecutive updates as there are: launches cost more than updating small tensors.
+// Takes as many consecutive updates as there are, because a launch costs more than updating a small
+// tensor.
 template <typename Update>
 Cover covers_run(const Rest& rest) {
   const auto* first = rest.get<Update>(0);
@@ -100,7 +101,7 @@ cudaError_t launch(const AdamSettings& s, const UpdateTensors<T>& tensors, int m
   return launch_adam(s, tensors, most_blocks, stream);
 }
 
-// The updates of some ops of a span, in one launch of no more blocks than that.
+// The updates of some ops of a span, in one launch of at most this many blocks.
 template <typename T, typename Update>
 StepPart part_of(const std::vector<const Update*>& ops, const Binding& binding,
                  int most_blocks = std::numeric_limits<int>::max()) {
@@ -121,8 +122,8 @@ StepPart part_of(const std::vector<const Update*>& ops, const Binding& binding,
   return part;
 }
 
-// A large tensor above others is a part of its own, a block an SM: its update runs beside
-// the gradients of the layers below.
+// A large tensor above others gets a part of its own with one block per SM: its update runs
+// concurrently with the gradients of the layers below.
 template <typename Update>
 std::unique_ptr<Step> prepare_updates(const Span& span, const Binding& binding) {
   constexpr int64_t kLarge = int64_t{1} << 17;

@@ -3,8 +3,8 @@
 namespace ridgeline::cuda {
 namespace {
 
-// n / sum_r w[label[r]], which makes a weighted mean of the rows, left before the partial sums in
-// the workspace by row_factor_kernel.
+// n / sum_r w[label[r]], which makes a weighted mean of the rows. row_factor_kernel stores it
+// before the partial sums in the workspace.
 struct RowFactor {
   double value;
   double unused;  // keeps the partial sums aligned
@@ -56,7 +56,7 @@ struct WeightedXentRow {
 
 template <typename A>
 __device__ A sign_of(A d) {
-  return d > A(0) ? A(1) : d < A(0) ? A(-1) : d;  // 0 of 0, and a NaN stays one
+  return d > A(0) ? A(1) : d < A(0) ? A(-1) : d;  // 0 for 0; NaN stays NaN
 }
 
 // The loss of one element; `slope` becomes its derivative by x.

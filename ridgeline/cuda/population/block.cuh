@@ -1,6 +1,6 @@
 #pragma once
 
-// What a block of a member's cluster keeps in shared memory, and where.
+// The shared-memory layout of a block of a member's cluster.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -16,8 +16,8 @@
 namespace ridgeline::cuda::population {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
-constexpr int kRows = 128;    // samples that a step has room for
-constexpr int kClasses = 16;  // likewise
+constexpr int kRows = 128;    // the most samples of a step
+constexpr int kClasses = 16;  // the most classes
 constexpr int kChunk = 64;    // inputs that are multiplied at a time; the rest by 16
 constexpr int kPanel = 16;
 constexpr int kStagedBytes = kRows * kChunk * 2;
@@ -42,7 +42,7 @@ __device__ inline float2 unpack(uint32_t pair) {
   }
 }
 
-// Bytes 0 and 1, or 2 and 3, of a word as two numbers, which both half types hold exactly.
+// Bytes 0 and 1, or 2 and 3, of a word as two numbers, which both half types represent exactly.
 template <typename T, int kPair>
 __device__ inline uint32_t to_numbers(uint32_t bytes) {
   if constexpr (std::is_same_v<T, __half>) {
@@ -60,11 +60,11 @@ __device__ inline uint32_t to_numbers(uint32_t bytes) {
   }
 }
 
-// What is small, behind the first layer's weights.
+// The small data, after the first layer's weights.
 struct Rest {
   MemberArgs member;
   float b1[128], b2[kClasses];
-  int32_t samples[2][kRows];  // of this step and the next
+  int32_t samples[2][kRows];  // for this step and the next
   uint8_t labels[2][kRows];
   float d_sums[kWarps][kClasses], losses[kWarps];
   int32_t corrects[kWarps];
@@ -72,16 +72,16 @@ struct Rest {
 
 // The shared memory of a block that has kUnits units of the hidden layer.
 //
-// Inputs lie in an order of their own within a chunk: a lane's 16 neighbouring bytes of a sample
-// are the numbers that four products want of it (position_of). In that order w1 is [units][64
-// inputs], chunk after chunk, swizzled by 128 bytes; what is left of the inputs lies in panels
-// [units][16], swizzled by 32. Masters are fp32 in the same order, and a chunk at a time is rounded
-// to the staged memory.
+// Inputs have a special order within a chunk: 16 adjacent bytes of a sample are the values that a
+// lane needs for four products (position_of). In that order w1 is [units][64 inputs], chunk after
+// chunk, with the 128-byte swizzle; the remaining inputs are in panels [units][16], with the
+// 32-byte swizzle. Master weights are fp32 in the same order, and are rounded to the staging memory
+// one chunk at a time.
 template <typename T, int kUnits, bool kMasters>
 struct Map {
   static_assert(kUnits == 64 || (kUnits == 128 && !kMasters));
-  static constexpr int kStaged = 0;  // X, h or dz as products read them; parts of the logits
-  static constexpr int kW2 = kStaged + kStagedBytes;   // [16 classes][64 units] a panel
+  static constexpr int kStaged = 0;  // X, h or dz as operands of products; parts of the logits
+  static constexpr int kW2 = kStaged + kStagedBytes;   // [16 classes][64 units] per panel
   static constexpr int kD = kW2 + 2 * kClasses * 128;  // [128 samples][16 classes]
   static constexpr int kW1 = kD + kRows * 32;
   static constexpr int kWeightBytes = kMasters ? 4 : 2;
@@ -90,7 +90,7 @@ struct Map {
   static_assert(kW1 % 1024 == 0);
 
   static __host__ __device__ int rest(int inputs) { return kW1 + inputs * kUnits * kWeightBytes; }
-  // The masters of w2, [16][64], follow the rest.
+  // The master weights of w2, [16][64], follow the rest.
   static int bytes(int inputs) {
     return rest(inputs) + int(sizeof(Rest)) + (kMasters ? kClasses * kUnits * 4 : 0);
   }
@@ -108,34 +108,34 @@ struct Map {
     }
     return half_panel(row, position);
   }
-  static __device__ int half_chunk(int row, int position) {  // swizzled by 128 bytes
+  static __device__ int half_chunk(int row, int position) {  // 128-byte swizzle
     return row * 128 + ((position / 8 ^ (row & 7)) << 4) + position % 8 * 2;
   }
-  static __device__ int half_panel(int row, int position) {  // by 32 bytes
+  static __device__ int half_panel(int row, int position) {  // 32-byte swizzle
     return row * 32 + ((position / 8 ^ (row >> 2 & 1)) << 4) + position % 8 * 2;
   }
 };
 
-// The position, within its chunk, of the even input i and its neighbour, and back.
+// The position, within its chunk, of the even input i and its neighbour; and the inverse.
 __device__ inline int position_of(int i) {
   return 16 * (i % 16 / 4) + (i % 4 < 2 ? 0 : 8) + 2 * (i / 16);
 }
 __device__ inline int input_at(int position) {
   return 16 * (position % 8 / 2) + 4 * (position / 16) + (position % 16 < 8 ? 0 : 2);
 }
-// Likewise within a panel of 16.
+// As above, within a panel of 16.
 __device__ inline int panel_position_of(int i) { return (i % 4 < 2 ? 0 : 8) + 2 * (i / 4); }
 __device__ inline int panel_input_at(int position) {
   return 4 * (position % 8 / 2) + (position < 8 ? 0 : 2);
 }
 
-// Where a thread stands. Each phase of a step makes its own: the thread's number is read anew, so
-// that the compiler does not work out the addresses of all phases ahead and keep them in registers.
+// The indices of a thread. Each phase of a step makes its own and reads the thread index again, so
+// that the compiler does not compute the addresses of all phases ahead and keep them in registers.
 struct Lane {
   int warp, lane;
   int group;   // warpgroup
   int g, t;    // row and column pair of a fragment
-  int sample;  // of a fragment's first row; the second is 8 further
+  int sample;  // the sample of a fragment's first row; the second is 8 further
 
   __device__ Lane() {
     int thread;

@@ -1,6 +1,6 @@
 #pragma once
 
-// The first layer of a member: z[samples, units] = X w1^T by wgmma, X from L2 as bytes.
+// The first layer of a member: z[samples, units] = X w1^T by wgmma, with X read from L2 as bytes.
 
 #include "ridgeline/cuda/population/block.cuh"
 
@@ -47,8 +47,8 @@ __device__ inline void to_operand(uint32_t low, uint32_t high, uint32_t (&a)[4])
   a[3] = to_numbers<T, 1>(high);
 }
 
-// Rounds chunk c of the masters, or a panel, for the products: to half `c % 2` of the staged
-// memory.
+// Rounds chunk c of the master weights, or a panel, for the products, into half `c % 2` of the
+// staging memory.
 template <typename T, typename M>
 __device__ inline void round_masters(char* shared, int c, int chunks, float factor) {
   char* to = shared + M::kStaged + c % 2 * (kStagedBytes / 2);
@@ -71,9 +71,9 @@ __device__ inline void round_masters(char* shared, int c, int chunks, float fact
   fence_async_proxy();
 }
 
-// z without scale and bias: rows l.sample (+ 8) and columns 8 n + 2 t (+ 1) of accumulator 4 n.
-// `bytes`: of the first two chunks, and of the first again at the end. `factor`: what masters are
-// multiplied by before they are rounded.
+// Computes z without scale and bias: rows l.sample (+ 8) and columns 8 n + 2 t (+ 1) of accumulator
+// 4 n. `bytes` holds the first two chunks on entry, and the first again on return. `factor`: what
+// master weights are multiplied by before they are rounded.
 template <typename T, int kUnits, bool kMasters>
 __device__ inline void first_layer(const SampleBytes& x, uint4 (&bytes)[2][2], char* shared,
                                    const Lane& l, int inputs, float factor,
@@ -91,10 +91,10 @@ __device__ inline void first_layer(const SampleBytes& x, uint4 (&bytes)[2][2], c
   if constexpr (kMasters) round_masters<T, M>(shared, 0, chunks, factor);
   operands.template operator()<0>();
   if (chunks > 2) x.chunk(2, l, bytes[0]);
-  // Chunk c: the products run while the operands of the next chunk are made, and the bytes of the
-  // two after that are on their way.
+  // Chunk c: its products run while the operands of the next chunk are prepared and the bytes of
+  // the two chunks after that are being loaded.
   const auto multiply = [&]<int kBuffer>(int c) {
-    if constexpr (kMasters) __syncthreads();  // the rounded weights are there
+    if constexpr (kMasters) __syncthreads();  // the rounded weights are ready
     const uint64_t b =
         kMasters ? wgmma_descriptor(base + M::kStaged + kBuffer * (kStagedBytes / 2), 16, 1024, 128)
                  : wgmma_descriptor(base + M::kW1 + c * (kUnits * 128), 16, 1024, 128);

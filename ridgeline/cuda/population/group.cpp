@@ -36,7 +36,7 @@ size_t PopulationGroup::free_bytes() const { return runtime_.free_memory(); }
 std::string PopulationGroup::kernel() const { return kPopulationKernel; }
 
 void PopulationGroup::entered() {
-  // Every thread has a current device of its own.
+  // The current device is a property of each thread.
   check(cudaSetDevice(runtime_.device().index), to_string(runtime_.device()));
   const std::lock_guard lock(mutex_);
   ++inside_;
@@ -104,7 +104,7 @@ void PopulationGroup::make_room(size_t members) {
 void PopulationGroup::launch_waiting() {
   const cudaStream_t stream = runtime_.stream();
   make_room(waiting_.size());
-  // Members of one shape are neighbours; the order among them does not matter.
+  // Members of one shape must be adjacent; the order among them does not matter.
   std::ranges::stable_sort(
       waiting_, [](const Request* a, const Request* b) { return key(a->shape) < key(b->shape); });
   check(cudaEventSynchronize(uploaded_), "the last launch of a population");
@@ -122,7 +122,7 @@ void PopulationGroup::launch_waiting() {
     const PopulationShape& shape = waiting_[begin]->shape;
     size_t end = begin;
     while (end < waiting_.size() && key(waiting_[end]->shape) == key(shape)) ++end;
-    // Few members get more blocks each, as long as all of them run at once.
+    // A few members get more blocks each, as long as all of them run at once.
     const auto count = int(end - begin);
     PopulationLayout layout = population_layout(shape, /*fewest_blocks=*/false);
     if (count * layout.blocks > runtime_.sms()) layout = population_layout(shape, true);

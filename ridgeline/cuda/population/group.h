@@ -11,8 +11,8 @@
 
 namespace ridgeline::cuda {
 
-// Runs whose training launches become one: when all that are under way have asked for theirs, the
-// last one makes the launch of all.
+// Runs whose training launches are combined into one: when all active runs have requested their
+// launch, the last one launches for all.
 class PopulationGroup final : public LaunchGroup {
  public:
   explicit PopulationGroup(int gpu);
@@ -28,8 +28,8 @@ class PopulationGroup final : public LaunchGroup {
     return static_cast<PopulationGroup*>(LaunchGroup::current());
   }
 
-  // Enqueues args.steps steps behind the work of `stream`, and before what is asked of it later.
-  // Returns when the launch of all was made.
+  // Enqueues args.steps steps after the work of `stream`, and before its later work. Returns when
+  // the combined launch has been made.
   void train(const PopulationShape& shape, const MemberArgs& args, cudaStream_t stream);
 
  private:
@@ -43,7 +43,7 @@ class PopulationGroup final : public LaunchGroup {
     std::string failure;
     bool launched = false;
   };
-  void launch_all() noexcept;  // the mutex is held
+  void launch_all() noexcept;  // requires the mutex
   void launch_waiting();
   void make_room(size_t members);
 
@@ -52,7 +52,7 @@ class PopulationGroup final : public LaunchGroup {
   std::condition_variable launched_;
   int inside_ = 0;
   std::vector<Request*> waiting_;
-  std::vector<cudaEvent_t> ready_;  // of the members' streams
+  std::vector<cudaEvent_t> ready_;  // recorded on the members' streams
   cudaEvent_t uploaded_ = nullptr, done_ = nullptr;
   MemberArgs* host_args_ = nullptr;  // pinned
   DeviceBuffer args_;

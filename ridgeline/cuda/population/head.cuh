@@ -1,7 +1,8 @@
 #pragma once
 
-// The last layer of a member, and its loss. Every block of a cluster computes the logits' parts of
-// its own units; all of them add up the parts, in one order, and know the whole.
+// The last layer of a member, and its loss. Every block of a cluster computes the parts of the
+// logits from its own units; all blocks add the parts in the same order, so each has the whole
+// logits.
 
 #include "ridgeline/cuda/population/block.cuh"
 
@@ -16,10 +17,10 @@ __device__ inline float2 load_cluster_pair(uint32_t address) {
   return v;
 }
 
-// logits[4 n + 2 side]: rows l.sample + 8 side, columns 8 n + 2 t (+ 1). `h` are operands: units
+// logits[4 n + 2 side]: rows l.sample + 8 side, columns 8 n + 2 t (+ 1). `h` holds operands: units
 // 16 k.. of both rows. The parts of 64 units each are added one after the other, however many of
-// them a block has, so that the layout does not show in the bits. Ends between the two halves of a
-// cluster barrier: the staged memory must not be written before cluster_wait().
+// them a block has, so that the bits do not depend on the layout. Returns between the two halves of
+// a cluster barrier: the staging memory must not be written before cluster_wait().
 template <typename T, int kUnits>
 __device__ inline void multiply_logits(char* shared, uint32_t staged, uint32_t w2, const Lane& l,
                                        int blocks, const uint32_t (&h)[kUnits / 16][4],
@@ -48,7 +49,7 @@ __device__ inline void multiply_logits(char* shared, uint32_t staged, uint32_t w
     }
     return;
   }
-  const auto offset = [&](int i) {  // of logits[2 i]
+  const auto offset = [&](int i) {  // the offset of logits[2 i]
     return uint32_t((l.sample + 8 * (i % 2)) * kClasses + 8 * (i / 2) + 2 * l.t) * 4;
   };
 #pragma unroll
@@ -74,8 +75,8 @@ __device__ inline void multiply_logits(char* shared, uint32_t staged, uint32_t w
 }
 
 // d = softmax - one-hot, not divided by the batch, as an operand and in shared memory for the
-// product with h; what this warp adds to the loss, the correct ones and the gradient of b2 goes to
-// `rest`.
+// product with h. This warp's contributions to the loss, the correct predictions and the gradient
+// of b2 go to `rest`.
 template <typename T>
 __device__ inline void loss(char* d_tile, Rest& rest, int now, const Lane& l, int classes,
                             int batch, const float (&logits)[8], uint32_t (&d)[4]) {
@@ -153,8 +154,8 @@ __device__ inline void loss(char* d_tile, Rest& rest, int now, const Lane& l, in
   }
 }
 
-// dz[samples, units] = (d w2) [h > 0], as pairs in the places of h. 64 units at a time, for the
-// registers' sake.
+// dz[samples, units] = (d w2) [h > 0], as pairs that replace h, 64 units at a time to save
+// registers.
 template <typename T, int kUnits>
 __device__ inline void multiply_dz(uint32_t w2, const uint32_t (&h)[kUnits / 16][4],
                                    uint32_t (&d)[1][4], uint32_t (&dz)[kUnits / 16][4]) {

@@ -144,7 +144,7 @@ class PopulationStep final : public Step {
   void run() override { run_many(1); }
   void run_many(int64_t count) override {
     args_.steps = int(count);
-    // What the planner captures to time it stays on this stream.
+    // Captures, which the planner makes to measure the kernel, stay on this stream.
     cudaStreamCaptureStatus status{};
     check(cudaStreamIsCapturing(stream_, &status), "the state of a stream");
     PopulationGroup* group = PopulationGroup::current();

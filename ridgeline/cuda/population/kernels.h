@@ -6,8 +6,8 @@ namespace ridgeline::cuda {
 
 inline constexpr const char* kPopulationKernel = "cuda.mlp_train.population";
 
-// Perceptrons with one hidden layer, a cluster each (population/train.h). The launches of the runs
-// of a group are made together.
+// Perceptrons with one hidden layer, each on one cluster (population/train.h). The runs of a group
+// share their launches.
 KernelTable population_kernels();
 
 }  // namespace ridgeline::cuda

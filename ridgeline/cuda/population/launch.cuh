@@ -1,6 +1,6 @@
 #pragma once
 
-// The launch of one kind of trainer, for the files that have the kinds.
+// The launch of one instantiation of the trainer, for the files that instantiate it.
 
 #include "ridgeline/cuda/population/train.cuh"
 

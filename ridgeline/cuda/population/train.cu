@@ -3,7 +3,7 @@
 namespace ridgeline::cuda {
 namespace {
 
-constexpr int kMostBlocks = 16;  // of a cluster
+constexpr int kMostBlocks = 16;  // per cluster
 
 bool has_masters(PopulationNumbers numbers) {
   return numbers != PopulationNumbers::fp16 && numbers != PopulationNumbers::bf16;

@@ -1,15 +1,15 @@
 #pragma once
 
 // clang-format off
-// One step of a member by a cluster of blocks, each with its units of the hidden layer. The bytes of
-// samples are multiplied as the whole numbers they are, and `scale` is applied to sums.
+// One step of a member by a cluster of blocks, each with its units of the hidden layer. The bytes
+// of samples are multiplied as integers, and `scale` is applied to the sums.
 //
 //   z = scale X w1^T + b1     X from L2 as bytes, in registers; w1 in shared memory
 //   h = relu(z)               stays in registers, as an operand of the next product
-//   logits = h w2^T + b2      the blocks' parts meet in shared memory of the cluster
-//   d = softmax - one-hot     not divided by the batch: sums are, so that halves have no small numbers
+//   logits = h w2^T + b2      the blocks' parts are exchanged in shared memory of the cluster
+//   d = softmax - one-hot     not divided by the batch (sums are), so that halves keep precision
 //   dz = (d w2) [h > 0]
-//   w2 -= rate d^T h,  w1 -= rate scale dz^T X     h and dz by way of shared memory, X staged there
+//   w2 -= rate d^T h,  w1 -= rate scale dz^T X     h and dz through shared memory, X staged there
 // clang-format on
 
 #include "ridgeline/cuda/population/head.cuh"
@@ -17,12 +17,12 @@
 
 namespace ridgeline::cuda::population {
 
-// A power of two that masters are multiplied by before they become fp16, so that weights down to a
-// millionth keep 11 bits.
+// A power of two by which master weights are multiplied before they become fp16, so that weights
+// down to a millionth keep 11 bits.
 constexpr float kMasterFactor = 64;
 
 struct LaunchArgs {
-  const MemberArgs* members;  // null: `one`
+  const MemberArgs* members;  // null: `one` is used
   MemberArgs one;
   int inputs, hidden, classes, batch, blocks;
 };
@@ -34,7 +34,7 @@ class Trainer {
   static constexpr bool kScaled = kMasters && std::is_same_v<T, __half>;
 
  public:
-  // `shared` has the member's arguments in place.
+  // `shared` already holds the member's arguments.
   __device__ Trainer(const LaunchArgs& launch, char* shared)
       : s_(launch),
         shared_(shared),
@@ -62,12 +62,12 @@ class Trainer {
     for (int i = 0; i < p_.steps; ++i) step(i, bytes);
     store();
     if (s_.blocks > 1)
-      cluster_sync();  // all have read the tick; nobody reads a block that has left
+      cluster_sync();  // all blocks have read the tick; no block exits while others read it
     if (rank_ == 0 && threadIdx.x == 0) *p_.tick = tick_ + p_.steps;
   }
 
  private:
-  // Calls f(place in shared memory, unit, input) for pairs of neighbouring inputs of w1.
+  // Calls f(offset in shared memory, unit, input) for pairs of neighbouring inputs of w1.
   template <typename F>
   __device__ void for_pairs_of_w1(F f) const {
     const int chunks = s_.inputs / kChunk, pairs = s_.inputs / 2;
@@ -80,7 +80,8 @@ class Trainer {
       f(place, first_unit_ + row, i);
     }
   }
-  // Calls f(place of the half copy, index of the masters, class, unit) for this block's part of w2.
+  // Calls f(offset of the half copy, index of the master weight, class, unit) for this block's part
+  // of w2.
   template <typename F>
   __device__ void for_w2(F f) const {
     for (int at = int(threadIdx.x); at < kClasses * kUnits; at += kThreads) {
@@ -159,7 +160,8 @@ class Trainer {
     }
   }
 
-  // Sample threadIdx.x of a step; what the batch has no sample for is its first, with no gradient.
+  // Sample threadIdx.x of a step. Positions past the batch take its first sample and contribute no
+  // gradient.
   __device__ void fetch_sample(int number) {
     const int row = int(threadIdx.x) < s_.batch ? int(threadIdx.x) : 0;
     const int32_t sample = order_[int64_t(number) * s_.batch + row];
@@ -173,7 +175,7 @@ class Trainer {
     return {p_, rest_, number % 2, l, s_.inputs};
   }
 
-  // `bytes`: of the first two chunks of the step's samples; becomes that of the next.
+  // `bytes` holds the first two chunks of the step's samples, and those of the next step on return.
   __device__ void step(int number, uint4 (&bytes)[2][2]) {
     const int now = number % 2;
     const uint32_t base = shared_address(shared_);
@@ -185,11 +187,11 @@ class Trainer {
       float z[kUnits / 2];
       first_layer<T, kUnits, kMasters>(x, bytes, shared_, Lane(), s_.inputs,
                                        kScaled ? kMasterFactor : 1.0f, z);
-      // Where the next batch lies is known long before it is wanted.
+      // The addresses of the next batch are known long before they are needed.
       if (threadIdx.x < kRows && number + 1 < p_.steps) fetch_sample(number + 1);
       activate(Lane(), z, h);
     }
-    if constexpr (kMasters) __syncthreads();  // the rounded weights of both buffers are read
+    if constexpr (kMasters) __syncthreads();  // the rounded weights of both buffers have been read
     float logits[8];
     multiply_logits<T, kUnits>(shared_ + M::kStaged, base + M::kStaged, base + M::kW2, Lane(),
                                s_.blocks, h, logits);
@@ -231,7 +233,7 @@ class Trainer {
     }
   }
 
-  // Everything but w1; dz becomes the operand of its product.
+  // Updates everything but w1; dz becomes the operand of its product.
   __device__ void update_rest(const Lane& l, int number, const Rule<kRule>& rule, float over_batch,
                               const uint32_t (&h)[kUnits / 16][4],
                               const uint32_t (&dz)[kUnits / 16][4],
@@ -294,13 +296,13 @@ class Trainer {
   float* w2_masters_;
   int rank_, first_unit_, tick_;
   const int32_t* order_;
-  float m_b2_ = 0, v_b2_ = 0;  // of class threadIdx.x: blocks keep b2 and its moments alike
+  float m_b2_ = 0, v_b2_ = 0;  // for class threadIdx.x: all blocks keep the same b2 and moments
 };
 
 template <typename T, int kUnits, bool kMasters, PopulationRule kRule>
 __global__ void __launch_bounds__(kThreads, 1)
     population_train_kernel(const __grid_constant__ LaunchArgs launch) {
-#if __CUDA_ARCH__ >= 900  // others have neither clusters nor wgmma
+#if __CUDA_ARCH__ >= 900  // older GPUs have neither clusters nor wgmma
   extern __shared__ __align__(1024) char memory[];
   using OneMember = Trainer<T, kUnits, kMasters, kRule>;
   MemberArgs& member = OneMember::rest(launch, memory).member;

@@ -1,13 +1,13 @@
 #pragma once
 
-// The gradients of a member's weights, applied where they are made.
+// The gradients of a member's weights, which are applied as soon as they are computed.
 
 #include "ridgeline/cuda/population/first_layer.cuh"
 
 namespace ridgeline::cuda::population {
 
-// The optimizer of a step: what becomes of a weight whose gradient is `factor` times `sum`, and of
-// its moments.
+// The optimizer of a step: updates a weight whose gradient is `factor` times `sum`, and its
+// moments.
 template <PopulationRule kRule>
 struct Rule {
   static constexpr bool kHasM = kRule != PopulationRule::sgd;
@@ -50,13 +50,13 @@ struct Rule {
   }
 };
 
-// Where the moments of a layer's weights or biases lie; nowhere where there are none.
+// The moments of a layer's weights or biases; null if there are none.
 struct Moments {
   float *m, *v;
   __device__ Moments at(int64_t index) const { return {m + index, v + index}; }
 };
 
-// One weight, bias or pair of weights with its moments, on the way from memory and back.
+// One weight, bias or pair of weights with its moments, loaded from memory and stored back.
 template <PopulationRule kRule, typename F>
 struct WithMoments {
   F m{}, v{};
@@ -70,7 +70,8 @@ struct WithMoments {
   }
 };
 
-// 64 units of both rows, as pairs, to rows of the staged memory: the operand whose k are samples.
+// Stores 64 units of both rows, as pairs, to rows of the staging memory: the operand whose k is the
+// samples.
 template <int kPanelOf64>
 __device__ inline void stage_units(char* staged, const Lane& l, const uint32_t (*values)[4]) {
 #pragma unroll
@@ -85,7 +86,7 @@ __device__ inline void stage_units(char* staged, const Lane& l, const uint32_t (
   fence_async_proxy();
 }
 
-// w2 of the 64 units that are staged, by one warpgroup.
+// Updates w2 for the 64 staged units, by one warpgroup.
 template <typename T, typename M, bool kMasters, PopulationRule kRule>
 __device__ inline void update_w2(char* shared, char* panel, float* masters, const Lane& l,
                                  int classes, float over_batch, const Rule<kRule>& rule,
@@ -128,7 +129,7 @@ __device__ inline void update_w2(char* shared, char* panel, float* masters, cons
   }
 }
 
-// The operand of 16 units (of this warp, among the staged 64) and all samples.
+// Loads the operand of 16 units (of this warp, among the staged 64) and all samples.
 __device__ inline void load_dz(uint32_t staged, const Lane& l, uint32_t (&a)[kRows / 16][4]) {
   const int matrix = l.lane / 8, sixteen = 2 * (l.warp % 4) + matrix % 2;
 #pragma unroll
@@ -138,7 +139,7 @@ __device__ inline void load_dz(uint32_t staged, const Lane& l, uint32_t (&a)[kRo
   }
 }
 
-// Sums over the samples: of units l.g and l.g + 8 of this warp, in every lane.
+// Sums over the samples for units l.g and l.g + 8 of this warp; all lanes receive them.
 template <typename T>
 __device__ inline float2 sums_over_samples(const uint32_t (&a)[kRows / 16][4]) {
   float sums[2] = {0, 0};
@@ -156,7 +157,7 @@ __device__ inline float2 sums_over_samples(const uint32_t (&a)[kRows / 16][4]) {
 }
 
 // A chunk of X as the other operand: [samples][64 positions], or two halves of 32 for the two
-// warpgroups where a block has 64 units.
+// warpgroups if a block has 64 units.
 template <typename T, int kUnits>
 __device__ inline void stage_chunk(char* staged, const Lane& l, const uint4 (&bytes)[2]) {
 #pragma unroll
@@ -194,12 +195,12 @@ __device__ inline void stage_panel(char* staged, const Lane& l, const uint32_t (
 }
 
 // dw1 and the update of w1: dz (an operand) times X, a chunk at a time. A warpgroup has 64 units
-// and all inputs, or, where a block has only 64, half of the inputs of a chunk.
+// and all inputs or, if a block has only 64 units, half of the inputs of a chunk.
 template <typename T, int kUnits, bool kMasters, PopulationRule kRule>
 class FirstUpdates {
  public:
   using M = Map<T, kUnits, kMasters>;
-  static constexpr int kColumns = kUnits == 128 ? 64 : 32;  // of a chunk, of a warpgroup
+  static constexpr int kColumns = kUnits == 128 ? 64 : 32;  // of a chunk, per warpgroup
   using Sums = float[kColumns / 2];
 
   __device__ FirstUpdates(char* shared, const Lane& l, int inputs, float factor,
@@ -208,7 +209,7 @@ class FirstUpdates {
     row_ = (kUnits == 128 ? 64 * l.group : 0) + 16 * (l.warp % 4) + l.g;
   }
 
-  // `bytes`: those of the first chunk. `last` is called when little is left to do.
+  // `bytes` holds the first chunk. `last` is called when little work is left.
   template <typename F>
   __device__ void run(const SampleBytes& x, uint4 (&bytes)[2], const uint32_t (&dz)[kRows / 16][4],
                       F last) {
@@ -301,7 +302,8 @@ class FirstUpdates {
         });
   }
 
-  // kPairs pairs of weights: place(i) is where pair i lies, index(i) its number in the layer.
+  // Updates kPairs pairs of weights: place(i) is the offset of pair i, index(i) its index in the
+  // layer.
   template <int kPairs, typename Place, typename Index>
   __device__ void update(const float* sums, Place place, Index index) const {
     constexpr int kAtOnce = kPairs < 8 ? kPairs : 8;

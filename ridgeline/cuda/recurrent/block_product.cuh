@@ -27,11 +27,12 @@ class BlockProduct {
   static constexpr int kPanel = kPanelSamples, kParts = kWarps;
   using Slot = LaneSlot<kPlanes>;
   static constexpr int kRows = 16 * kTiles;
-  static constexpr int kPitch = kRows + 4;  // floats a sample: lanes of a store miss each other
-  static constexpr int kChunkWords = kPlanes * 2 * 32;            // uint4s of a slot
-  static constexpr int kWeightWords = kPlanes * kTiles * 2 * 32;  // uint4s of a warp's chunk
+  static constexpr int kPitch = kRows + 4;  // floats per sample: avoids bank conflicts of a store
+  static constexpr int kChunkWords = kPlanes * 2 * 32;  // uint4s per chunk of a slot
+  // uint4s per chunk of a warp's weights
+  static constexpr int kWeightWords = kPlanes * kTiles * 2 * 32;
 
-  // vec8_of(row, vec8) gives the weights of a row at 8 places, a Vec8<T>. `kept` and
+  // vec8_of(row, vec8) returns the weights of a row at 8 places, a Vec8<T>. `kept` and
   // `streamed_weights` belong to this warp; each lane writes and reads only its own words.
   template <typename Vec8Of>
   __device__ void load_weights(int first_chunk, int chunks, const Vec8Of& vec8_of, uint4* kept,
@@ -54,14 +55,14 @@ class BlockProduct {
     }
   }
 
-  // Where a lane reads a slot, from the share's first chunk on.
+  // The offset at which a lane reads a slot, from the share's first chunk on.
   static __device__ int lane_offset(int first_chunk) {
     return slot_index<kPlanes>(4 * first_chunk + (lane() & 3), 0, lane() >> 2);
   }
 
   // A panel of a slot, from the lane's first word on; `two`: it has samples in its second tile.
   struct Panel {
-    const uint4* at;  // null: none
+    const uint4* at;  // null if there is none
     bool two;
   };
 
@@ -73,8 +74,9 @@ class BlockProduct {
     for (int r = 0; r < kRing; ++r) load_second(r, panel);
   }
 
-  // Multiplies a panel whose loads have begun, and begins those of the next where there is one.
-  // put(sums) takes the warp's partial sums. Whether the panel had been asked for too early.
+  // Multiplies a panel whose loads have started, and starts those of the next panel, if there is
+  // one. put(sums) receives the warp's partial sums. Returns whether some words had to be read
+  // again.
   template <typename Put>
   __device__ bool finish(const Panel& panel, const Panel& next, const Put& put) {
     if (next.at != nullptr) {
@@ -86,8 +88,9 @@ class BlockProduct {
   }
 
  private:
-  // A chain of products waits for itself, so a single tile has two. Of planes the largest products
-  // have sums of their own: the tensor cores cut a sum off with every addition.
+  // Consecutive products into one accumulator wait for each other, so a single tile has two
+  // accumulators. With several planes, the largest products have accumulators of their own, because
+  // the tensor cores truncate a sum with every addition.
   static constexpr int kChains = kTiles == 1 || kPlanes > 1 ? 2 : 1;
   static constexpr int chain(int r, int i, int j) {
     return kPlanes > 1 ? int(i + j > 0) : r % kChains;
@@ -112,7 +115,7 @@ class BlockProduct {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const Vec8<T> vec8 = vec8_of(16 * m + 8 * half + g, 4 * chunk + t);
-        if constexpr (kPlanes == 1) {  // they are operands as they lie
+        if constexpr (kPlanes == 1) {  // the words are operands already
 #pragma unroll
           for (int e = 0; e < 4; ++e) {
             a[0].word[e / 2][m][e % 2 * 2 + half] = reinterpret_cast<const uint32_t*>(vec8.v)[e];
@@ -132,7 +135,7 @@ class BlockProduct {
     }
   }
 
-  // The words of a tile of the chunk that `at` points to, r chunks on, into the ring's place r.
+  // Loads the words of a tile of the chunk r chunks after `at` into slot r of the ring.
   __device__ void load(int r, int tile, const uint4* at) {
 #pragma unroll
     for (int plane = 0; plane < kPlanes; ++plane) {
@@ -146,12 +149,12 @@ class BlockProduct {
   }
   static __device__ uint32_t largest(const uint4& v) { return max(max(v.x, v.y), max(v.z, v.w)); }
 
-  // Until the words of the ring's places from `first` to `last` are here: asks again for those that
-  // are not, and for those of the places behind, of which the first `filled` have chunks from `at`
-  // on. Whether there were any.
+  // Waits until the words of ring slots `first` to `last` have arrived: reads those that have not
+  // again, and also those of the slots behind, of which the first `filled` have chunks from `at`
+  // on. Returns whether there were any.
   __device__ bool await(int first, int last, int filled, const uint4* at) {
     for (bool again = false;; again = true) {
-      uint32_t any = 0;  // absent words are the largest
+      uint32_t any = 0;  // absent words are the largest value
 #pragma unroll
       for (int r = first; r <= last; ++r) {
         if (r >= filled) continue;
@@ -173,7 +176,7 @@ class BlockProduct {
   template <int kSampleTiles, bool kAhead, typename Put>
   __device__ bool multiply_all(const uint4* at, const Panel& next, const Put& put) {
     float d[kChains][kSampleTiles][kTiles][4] = {};
-    // Chunk p takes place r of the ring, or the next panel's first does.
+    // Chunk p, or the first of the next panel, takes slot r of the ring.
     const auto load_next = [&](int r, int p) {
       if (p < chunks_) {
 #pragma unroll
@@ -195,7 +198,8 @@ class BlockProduct {
       load_next(r, r + kRing);
     }
     for (int base = kRing; base < chunks_; base += kRing) {
-      // Small chunks are waited for together: each time costs about as much as multiplying one.
+      // Small chunks are waited for together, because each wait costs about as much as multiplying
+      // one.
       constexpr bool kTogether = kTiles == 1;
       const uint4* from = at + base * kChunkWords;
       if (kTogether) await(0, kRing - 1, chunks_ - base, from);
@@ -211,12 +215,12 @@ class BlockProduct {
     return early;
   }
 
-  // Whether planes i and j of the factors are multiplied: what is left out is below 2^-25 of the
-  // product.
+  // Whether planes i and j of the factors are multiplied; the omitted products are below 2^-25 of
+  // the result.
   static constexpr bool counts(int i, int j) { return i + j < kPlanes; }
 
-  // Plane i of the weights with those of the slot; products that follow each other are of different
-  // sums.
+  // Multiplies plane i of the weights with those of the slot; consecutive products go to different
+  // accumulators.
   template <int kSampleTiles>
   __device__ void multiply(const Fragments& a, int i, int r,
                            float (&d)[kChains][kSampleTiles][kTiles][4]) const {
@@ -238,7 +242,7 @@ class BlockProduct {
     }
   }
 
-  // Chunk p, whose weights are not in registers.
+  // Multiplies chunk p, whose weights are not in registers.
   template <int kSampleTiles>
   __device__ void multiply_fetched(int p, int r,
                                    float (&d)[kChains][kSampleTiles][kTiles][4]) const {

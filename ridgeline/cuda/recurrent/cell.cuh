@@ -2,10 +2,10 @@
 
 #include "ridgeline/cuda/recurrent/cell.h"
 
-// The gates' functions of one hidden unit of one sample. A is float or double.
+// The gate functions of one hidden unit of one sample. A is float or double.
 namespace ridgeline::cuda::recurrent {
 
-// The exact functions; others may stand in for them.
+// The exact functions; approximations may replace them.
 struct ExactMath {
   template <typename A>
   static __device__ A sigmoid(A x) {
@@ -17,8 +17,8 @@ struct ExactMath {
   }
 };
 
-// What a gate becomes, from the sums with x and with h (biases included): lstm i, f, g, o; gru r,
-// z, n, whose n takes r from `gates`; the others h' itself.
+// The value of a gate, from the sums with x and with h (biases included): lstm i, f, g, o; gru r,
+// z, n, where n takes r from `gates`; for the other cells h' itself.
 template <Cell kCell, typename Math = ExactMath, typename A>
 __device__ inline A gate_value(int gate, A from_x, A from_h, const A* gates) {
   if constexpr (kCell == Cell::rnn_relu) {
@@ -33,7 +33,7 @@ __device__ inline A gate_value(int gate, A from_x, A from_h, const A* gates) {
   }
 }
 
-// h' from the gates; c moves on.
+// Computes h' from the gates and updates c.
 template <Cell kCell, typename Math = ExactMath, typename A>
 __device__ inline A next_state(const A* gates, A h, A& c) {
   if constexpr (kCell == Cell::gru) {
@@ -46,21 +46,21 @@ __device__ inline A next_state(const A* gates, A h, A& c) {
   }
 }
 
-// What the backward pass of a unit reads: the reserve, y, and the state before the step (of gru h,
-// of lstm c).
+// What the backward pass of a unit reads: the reserve, y, and the state before the timestep (h for
+// gru, c for lstm).
 template <typename A>
 struct UnitSaved {
   A gates[5];
   A y, before;
 };
 
-// What the gate gradients of a unit are of dh and dc: known before these are.
+// The factors of dh and dc in the gate gradients of a unit, which are known before dh and dc.
 template <Cell kCell, typename A>
 struct UnitSlopes {
   A gates[cell_vectors(kCell)];
-  A h;       // what of dh goes to the step before directly, not through the weights
-  A c;       // of dc
-  A from_h;  // of c's own gradient: how much of dh is added to it
+  A h;       // the part of dh that goes to the previous timestep directly, not through the weights
+  A c;       // the part of dc
+  A from_h;  // for c's own gradient: how much of dh is added to it
 };
 template <Cell kCell, typename Math = ExactMath, typename A>
 __device__ inline UnitSlopes<kCell, A> unit_slopes(const UnitSaved<A>& saved) {
@@ -91,12 +91,12 @@ __device__ inline UnitSlopes<kCell, A> unit_slopes(const UnitSaved<A>& saved) {
   return to;
 }
 
-// Writes the gate gradients; returns what of dh goes to the step before directly. dc moves on to
-// the step before.
+// Writes the gate gradients and returns the part of dh that goes to the previous timestep directly.
+// dc is updated for the previous timestep.
 template <Cell kCell, typename A>
 __device__ inline A unit_grad(const UnitSlopes<kCell, A>& slopes, A dh, A& dc, A* gradients) {
   if constexpr (kCell == Cell::rnn_relu) {
-    gradients[0] = slopes.gates[0] > A(0) ? dh : A(0);  // also where dh is no number
+    gradients[0] = slopes.gates[0] > A(0) ? dh : A(0);  // 0 even if dh is NaN
     return A(0);
   } else if constexpr (kCell == Cell::lstm) {
     const A total = dc + dh * slopes.from_h;

@@ -10,8 +10,7 @@ namespace ridgeline::cuda::recurrent {
 #define RIDGELINE_CELL_HD
 #endif
 
-// ops/recurrent.h for kernels: the same cells, counts and places, without what a host compiler
-// wants.
+// ops/recurrent.h for GPU functions: the same cells, counts and positions, without host-only code.
 enum class Cell : uint8_t { rnn_relu, rnn_tanh, gru, lstm };
 
 RIDGELINE_CELL_HD constexpr int cell_gates(Cell cell) {
@@ -20,28 +19,30 @@ RIDGELINE_CELL_HD constexpr int cell_gates(Cell cell) {
 RIDGELINE_CELL_HD constexpr int cell_saved(Cell cell) {
   return cell == Cell::lstm ? 5 : cell == Cell::gru ? 4 : 0;
 }
-// Vectors of gate gradients, and of the sums inside the gates: gru keeps w_hn h + b_hn apart.
+// The number of vectors of gate gradients, and of sums inside the gates: gru keeps w_hn h + b_hn
+// separate.
 RIDGELINE_CELL_HD constexpr int cell_vectors(Cell cell) {
   return cell == Cell::lstm || cell == Cell::gru ? 4 : 1;
 }
-// The vector of gate gradients that goes through w_hh's rows of a gate.
+// The vector of gate gradients that is multiplied by a gate's rows of w_hh.
 RIDGELINE_CELL_HD constexpr int hidden_vector(Cell cell, int gate) {
   return cell == Cell::gru && gate == 2 ? 3 : gate;
 }
 
-// One direction of a layer: where the steps of its samples lie.
+// One direction of a layer: where the timesteps of its samples are.
 struct Sequence {
   int batch, steps, hidden, directions, direction;
   bool reverse;
   const int32_t* lengths;  // may be null
 
-  // The time of a sample's step. Steps past the sample's end lie where its padding does.
+  // The time index of a sample's timestep. Timesteps past the sample's end are those of its
+  // padding.
 #ifdef __CUDACC__
   __device__ int length(int b) const { return lengths != nullptr ? lengths[b] : steps; }
   __device__ int time(int step, int length) const {
     return reverse && step < length ? length - 1 - step : step;
   }
-  // Row of x's products; times H, and times vectors: offsets in y, reserve and gate gradients.
+  // The row of x's products; times H, and times vectors: offsets in y, reserve and gate gradients.
   __device__ int64_t row(int b, int t) const { return int64_t(b) * steps + t; }
   __device__ int64_t place(int b, int t) const { return row(b, t) * directions + direction; }
 #endif

@@ -6,9 +6,9 @@
 namespace ridgeline::cuda::recurrent {
 namespace {
 
-constexpr int kMostPanels = 8;  // of a cluster, which find room in shared memory
+constexpr int kMostPanels = 8;  // per cluster, which fit in shared memory
 
-// The kernel of a layout of 8 or 16 units a block, or of up to 32.
+// The GPU function for a layout of 8 or 16 units per block, or of up to 32.
 template <typename T, Cell kCell>
 const void* kernel_of(const PersistentLayout& layout) {
   if constexpr (cell_gates(kCell) == 1) {
@@ -30,7 +30,7 @@ cudaError_t allow_large_clusters(const void* kernel) {
   return cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
 }
 
-// Shares out the samples over so many clusters, and shared memory.
+// Distributes the samples over this many clusters, and sizes the shared memory.
 void fill_clusters(PersistentLayout& layout, Cell cell, int batch, int clusters) {
   PassShape& s = layout.shape;
   const int tiles = (batch + kLayerPanelSamples - 1) / kLayerPanelSamples;
@@ -71,7 +71,7 @@ PersistentLayout cluster_forward_layout(Cell cell, int planes, int hidden, int b
     return layout;
   }
   fill_clusters(layout, cell, batch, (batch + kLayerPanelSamples - 1) / kLayerPanelSamples);
-  // Clusters need not fill the GPU: fewer of them then, with more samples each.
+  // Clusters may not fill the GPU; fewer of them are then used, with more samples each.
   const int resident = check_resident(kernel, layout) / kLayerBlocks;
   if (!layout.refusal.empty() && resident > 0) {
     layout.refusal.clear();

@@ -2,9 +2,9 @@
 
 #include "ridgeline/cuda/recurrent/persistent.h"
 
-// A persistent pass by clusters of sixteen blocks, each of which has the whole layer between its
-// blocks and some of the samples: the state goes through distributed shared memory, which takes
-// less time than L2 does. LSTMs and GRUs of up to 512 units in halves.
+// A persistent pass by clusters of sixteen blocks. Each cluster holds the whole layer and takes
+// some of the samples: the state is exchanged through distributed shared memory, which is faster
+// than L2. LSTMs and GRUs of up to 512 units in half types.
 namespace ridgeline::cuda::recurrent {
 
 PersistentLayout cluster_forward_layout(Cell cell, int planes, int hidden, int batch);

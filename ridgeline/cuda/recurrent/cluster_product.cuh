@@ -6,18 +6,19 @@
 
 namespace ridgeline::cuda::recurrent {
 
-// Blocks of a cluster that has a whole layer, and the samples it takes at a time: a tile of `mma`.
+// The blocks of a cluster that holds a whole layer, and the samples it takes at a time: a tile of
+// `mma`.
 constexpr int kLayerBlocks = 16, kLayerPanelSamples = 8;
 
-// Shared memory of the states of so many panels, with their barriers.
+// The shared memory for the states of this many panels, with their barriers.
 constexpr int cluster_slot_floats(int chunks, int panels) {
   return 2 * panels * (128 * chunks + 2);
 }
 
 // The states of a cluster's panels, [32 places][sample][vec8] of 16 bytes, in the shared memory of
-// each of its blocks, which send each other theirs. A panel has two, one after the other: when a
-// block sends a step's state, it has had all parts of the one before, each of which was made after
-// the state before that had been read.
+// each of its blocks, which send each other theirs. A panel has two buffers, which alternate: when
+// a block sends a timestep's state, it has received all parts of the previous one, each of which
+// was computed after the state before that had been read.
 template <typename T, int kChunks>
 class ClusterSlots {
  public:
@@ -30,7 +31,8 @@ class ClusterSlots {
         barriers_(slots_ + uint32_t(2 * panels_ * kWords * sizeof(uint4))),
         bytes_(uint32_t(kLayerBlocks * kLayerPanelSamples * place.shape.units * sizeof(T))) {}
 
-  // By all threads of a block, before the cluster is synchronised. What is never sent is zero.
+  // Called by all threads of a block, before the cluster is synchronised. Parts that are never sent
+  // are zero.
   template <typename Place>
   __device__ void begin(uint4* memory, const Place& place, const T* h0) const {
     for (int i = int(threadIdx.x); i < 2 * panels_ * kWords; i += kBlockThreads) {
@@ -52,7 +54,8 @@ class ClusterSlots {
     }
   }
 
-  // By the warps that multiply: the address of a panel's state at a step, when it is here.
+  // Called by the warps that multiply: waits for a panel's state at a timestep and returns its
+  // address.
   __device__ uint32_t await(int step, int panel) const {
     const int slot = slot_of(step, panel);
     if (step > 0) {
@@ -60,13 +63,13 @@ class ClusterSlots {
     }
     return slots_ + uint32_t(slot * kWords * sizeof(uint4));
   }
-  // By one thread, when it is: more will come there.
+  // Called by one thread when the state has arrived: expects the next one in the same buffer.
   __device__ void expect(int step, int panel) const {
     if (step > 0) ByteBarrier::expect_at(barrier(slot_of(step, panel)), bytes_);
   }
 
-  // The word of a slot that has the thread's two units, of those that apply gates; negative where
-  // it has none.
+  // The word of a slot that holds this thread's two units, for threads that apply gates; negative
+  // if it has none.
   template <typename Place>
   static __device__ int own_word(const Place& place) {
     const PassShape& shape = place.shape;
@@ -76,8 +79,9 @@ class ClusterSlots {
     return vec8 / 4 * 32 + 4 * place.in_panel(0) + vec8 % 4;
   }
 
-  // By all of them: the thread's two units of a panel's state at a step, from block `tile` to all
-  // blocks. Four threads have a word, and a quarter of the blocks each to send it to.
+  // Called by all of them: sends this thread's two units of a panel's state at a timestep, from
+  // block `tile` to all blocks. Four threads have the same word, and each sends it to a quarter of
+  // the blocks.
   __device__ void send(int step, int panel, int tile, int word, float2 h) const {
     const int slot = slot_of(step, panel);
     const uint32_t at = slots_ + uint32_t((slot * kWords + word) * sizeof(uint4));
@@ -88,7 +92,7 @@ class ClusterSlots {
     if (word < 0) return;
 #pragma unroll
     for (int i = 0; i < kLayerBlocks / 4; ++i) {
-      // Not all blocks to the same one at once.
+      // Starts at a different block in each block, so that they do not all send to the same one.
       const uint32_t to = uint32_t(kLayerBlocks / 4 * quarter + i + tile) % kLayerBlocks;
       store_async_16(cluster_address(at, to), v, cluster_address(barrier(slot), to));
     }
@@ -102,12 +106,12 @@ class ClusterSlots {
 
   int panels_;
   uint32_t slots_, barriers_;  // shared-memory addresses
-  uint32_t bytes_;             // that come of a state
+  uint32_t bytes_;             // bytes that arrive per state
 };
 
-// partial[sample][row] of a half of the inner extent = its weights, all in registers, . a panel's
-// state in shared memory. Four warps have a quarter of the block's rows each and the first half,
-// four the second, kChunks chunks of 32 places each.
+// partial[sample][row] of one half of the inner extent = its weights, all in registers, . a panel's
+// state in shared memory. Four warps have the first half with a quarter of the block's rows each,
+// and four have the second half, with kChunks chunks of 32 places each.
 template <typename T, int kChunks, int kTiles>
 class ClusterProduct {
  public:
@@ -117,9 +121,9 @@ class ClusterProduct {
   static constexpr int kProductRegisters = 216, kGateRegisters = 72;
   static constexpr int kPanel = kLayerPanelSamples, kParts = 2;
   static constexpr int kWarpRows = 16 * kTiles, kRows = 4 * kWarpRows;
-  static constexpr int kPitch = kRows + 4;  // floats a sample: lanes of a store miss each other
+  static constexpr int kPitch = kRows + 4;  // floats per sample: avoids bank conflicts of a store
 
-  // vec8_of(row, vec8) gives the weights of a row at 8 places, a Vec8<T>.
+  // vec8_of(row, vec8) returns the weights of a row at 8 places, a Vec8<T>.
   template <typename Vec8Of>
   __device__ void load_weights(const Vec8Of& vec8_of) {
 #pragma unroll
@@ -134,7 +138,8 @@ class ClusterProduct {
     }
   }
 
-  // Iteration by iteration, each as soon as its state is here and its buffer of sums has been read.
+  // Runs all iterations, each as soon as its state has arrived and its buffer of sums has been
+  // read.
   template <typename Place>
   __device__ void multiply_iterations(const Slots& slots, int iterations, const Place& place,
                                       float* partials) const {
@@ -162,7 +167,8 @@ class ClusterProduct {
   static __device__ int part() { return threadIdx.x / 128; }
   static __device__ int first_row() { return threadIdx.x / 32 % 4 * kWarpRows; }
 
-  // A chain of products waits for itself: the halves of a chunk have sums of their own.
+  // Consecutive products into one accumulator wait for each other, so the halves of a chunk have
+  // accumulators of their own.
   __device__ void multiply(uint32_t from, float (&d)[2][kTiles][4]) const {
     uint4 b[kChunks];
 #pragma unroll

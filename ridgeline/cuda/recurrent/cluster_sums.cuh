@@ -11,9 +11,9 @@ namespace ridgeline::cuda::recurrent {
 template <typename Product, int kCluster, int kUnits, int kOwn>
 class ClusterSums {
  public:
-  static constexpr int kFloats = kCluster * kPanelSamples * kUnits;  // of an iteration
+  static constexpr int kFloats = kCluster * kPanelSamples * kUnits;  // per iteration
 
-  // `memory`: that of the ring, then its barriers.
+  // `memory` holds the ring, then its barriers.
   __device__ ClusterSums(float* memory, int ring, int rank, int own_units)
       : memory_(memory),
         barriers_(reinterpret_cast<ByteBarrier*>(memory + ring * kFloats)),
@@ -35,7 +35,7 @@ class ClusterSums {
   // Called by the threads that apply gates: sends four units of a sample at a time to their owner.
   template <typename Place>
   __device__ void send(const Iteration& iteration, const float* partial, const Place& place) const {
-    constexpr int kQuads = Product::kRows / 4;  // of a sample
+    constexpr int kQuads = Product::kRows / 4;  // per sample
     const int slot = iteration.count % ring_;
     for (int task = place.thread; task < kPanelSamples * kQuads; task += kGateThreads) {
       const int n = task / kQuads, quad = task % kQuads;
@@ -61,7 +61,7 @@ class ClusterSums {
     }
   }
 
-  // The sums of the thread's two units of its samples over all blocks, of those it has.
+  // The sums over all blocks for this thread's two units, for each of its samples.
   template <typename Place>
   __device__ void gather(const Iteration& iteration, const Place& place,
                          float2 (&sums)[kOwn]) const {
@@ -86,7 +86,7 @@ class ClusterSums {
   float* memory_;
   ByteBarrier* barriers_;
   int ring_, rank_;
-  uint32_t bytes_;  // sent to this block in an iteration
+  uint32_t bytes_;  // sent to this block per iteration
 };
 
 }  // namespace ridgeline::cuda::recurrent

@@ -9,7 +9,7 @@
 namespace ridgeline::cuda {
 namespace {
 
-// How a kernel calls the library: which of its algorithms, and whether it takes halves.
+// How a kernel calls cuDNN: which of its algorithms, and whether it takes half types.
 struct Way {
   const char* name;
   cudnnRNNAlgo_t algorithm;
@@ -40,7 +40,7 @@ std::string refuse(const Rest& rest, const Rnn& op, const Way& way, const Values
 // The workspace of a kernel, beside the program's values.
 struct Memory {
   void *weights, *gradients = nullptr, *scratch, *reserve = nullptr;
-  void* dx = nullptr;  // the library makes it, wanted or not
+  void* dx = nullptr;  // cuDNN always computes it
   Memory(const CudnnRnn& layer, const Rnn& op, bool training, WorkspaceSlices& slices) {
     weights = slices.take(layer.weight_bytes());
     scratch = slices.take(layer.scratch_bytes());
@@ -70,8 +70,8 @@ Cover covers_forward(const Rest& rest, const Way& way) {
   return cover(rest, *op, way, false, 1);
 }
 
-// A layer's forward and backward ops, where they follow each other: what the library keeps between
-// them has no place in a program.
+// A layer's forward and backward ops that are adjacent: a program has no value for what cuDNN keeps
+// between them.
 struct Training {
   const Rnn* rnn;
   const RnnGrad* grad;
@@ -96,7 +96,7 @@ struct Training {
     });
   }
 
-  // Whether they are of one layer.
+  // Whether they belong to one layer.
   bool belong() const {
     if (rnn == nullptr || grad == nullptr || grad_w == nullptr) return false;
     return grad->y.id == rnn->y.id && grad->reserve.id == rnn->reserve.id &&
@@ -128,13 +128,13 @@ Cover covers_training(const Rest& rest, const Way& way) {
   return found;
 }
 
-// A matrix or bias, and where the library has it.
+// A matrix or bias, and its place in cuDNN's weights.
 struct Part {
   void *ours, *theirs;
   size_t bytes;
 };
 
-// Of the weights of a layer, or of their gradients; `bound` gives a value's memory.
+// The parts of a layer's weights, or of their gradients; `bound` returns a value's memory.
 template <typename Bound>
 std::vector<Part> parts_of(const CudnnRnn& layer, const RnnShape& s, const RnnDirections& weights,
                            void* theirs, const Bound& bound) {
@@ -235,7 +235,7 @@ KernelTable cudnn_rnn_kernels(bool halves) {
   return with_traits({.precisions = halves ? kHalves : kFp64AndFp32,
                       .library = Library::cudnn,
                       .vendor = true,
-                      .slow_to_query = true},  // cuDNN builds its answers
+                      .slow_to_query = true},  // cuDNN builds its plans when it is queried
                      std::move(table));
 }
 

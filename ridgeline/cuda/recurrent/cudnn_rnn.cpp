@@ -36,7 +36,7 @@ cudnnRNNMode_t mode_of(CellKind cell) {
   return CUDNN_LSTM;
 }
 
-// Products of fp32 and fp64 stay what they are unless the run says tf32.
+// Products of fp32 and fp64 keep their precision unless the run allows tf32.
 cudnnMathType_t math_of(DType dtype, Precision precision) {
   const bool exact = dtype == DType::fp64 || (dtype == DType::fp32 && precision != Precision::tf32);
   return exact ? CUDNN_FMA_MATH : CUDNN_TENSOR_OP_MATH;
@@ -55,7 +55,7 @@ CudnnRnn::CudnnRnn(const Cudnn& library, const Rnn& op, Precision precision,
   const int H = int(s.hidden), dims[3] = {int(s.directions()), int(s.batch), H};
   const int strides[3] = {dims[1] * H, H, 1};
   const auto sums = type_ == CUDNN_DATA_DOUBLE ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT;
-  // The layout with the batch in front wants "padded" input, though nothing is padded.
+  // The batch-first layout requires "padded" input, although nothing is padded.
   ok(api_.dropout_create(&dropout_)) && ok(api_.dropout_set(dropout_, handle_, 0, nullptr, 0, 0)) &&
       ok(api_.rnn_create(&rnn_)) &&
       ok(api_.rnn_set(rnn_, algorithm, mode_of(s.cell),
@@ -97,7 +97,7 @@ bool CudnnRnn::ok(cudnnStatus_t status) {
 
 bool CudnnRnn::describe_sequence(cudnnRNNDataDescriptor_t& to, const RnnShape& s, int64_t width) {
   const std::vector<int> lengths(size_t(s.batch), int(s.steps));
-  double zero = 0;  // as wide as any type's padding
+  double zero = 0;  // as wide as the padding value of any type
   return ok(api_.rnn_data_create(&to)) &&
          ok(api_.rnn_data_set(to, type_, CUDNN_RNN_DATA_LAYOUT_BATCH_MAJOR_UNPACKED, int(s.steps),
                               int(s.batch), int(width), lengths.data(), &zero));
@@ -133,7 +133,7 @@ void CudnnRnn::backward(const Operands& o, const Gradients& g, cudaStream_t stre
                                g.dh0, c, o.c0, g.dcT, g.dc0, weight_bytes_, o.weights,
                                scratch_bytes_, o.scratch, reserve_bytes_, o.reserve),
         what);
-  // It adds to what is there.
+  // cuDNN adds to the existing values, so they are cleared first.
   if (cudaMemsetAsync(g.dweights, 0, weight_bytes_, stream) != cudaSuccess) {
     throw_error(ErrorKind::device, "{}: cannot clear the gradients", what);
   }

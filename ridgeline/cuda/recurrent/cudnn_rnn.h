@@ -12,8 +12,8 @@
 #ifdef RIDGELINE_HAVE_CUDNN
 namespace ridgeline::cuda {
 
-// cuDNN's descriptors of one recurrent layer, batch first, all samples of full length. It orders
-// gates as we do. Not to be copied.
+// cuDNN's descriptors of one recurrent layer, batch first, with all samples of full length. cuDNN
+// orders gates as we do. Not copyable.
 class CudnnRnn {
  public:
   CudnnRnn(const Cudnn& library, const Rnn& op, Precision precision, cudnnRNNAlgo_t algorithm,
@@ -22,12 +22,12 @@ class CudnnRnn {
   CudnnRnn(const CudnnRnn&) = delete;
   CudnnRnn& operator=(const CudnnRnn&) = delete;
 
-  std::string refusal() const;  // why the library does not take the layer; "" when it does
+  std::string refusal() const;  // why cuDNN does not take the layer; "" if it does
   size_t weight_bytes() const { return weight_bytes_; }
   size_t scratch_bytes() const { return scratch_bytes_; }
   size_t reserve_bytes() const { return reserve_bytes_; }  // 0 unless training
 
-  // Where the library wants the weights and bias of a product: of x by gate, then of h.
+  // Where cuDNN stores the weights and bias of a product: those of x by gate, then those of h.
   struct Place {
     void *matrix = nullptr, *bias = nullptr;
   };
@@ -42,9 +42,9 @@ class CudnnRnn {
   struct Gradients {
     const void *dy, *dhT, *dcT;
     void *dx, *dh0, *dc0;  // the states may be null
-    void* dweights;        // written, in the library's order
+    void* dweights;        // written, in cuDNN's order
   };
-  // Throw Error(device) naming `what`.
+  // Both throw Error(device) that names `what`.
   void forward(const Operands& o, cudaStream_t stream, const std::string& what) const;
   void backward(const Operands& o, const Gradients& g, cudaStream_t stream,
                 const std::string& what) const;
@@ -58,7 +58,7 @@ class CudnnRnn {
   cudnnHandle_t handle_;
   cudnnDataType_t type_;
   bool training_, lstm_;
-  cudnnStatus_t status_ = CUDNN_STATUS_SUCCESS;  // the first that was not
+  cudnnStatus_t status_ = CUDNN_STATUS_SUCCESS;  // the first failure
   cudnnDropoutDescriptor_t dropout_ = nullptr;
   cudnnRNNDescriptor_t rnn_ = nullptr;
   cudnnRNNDataDescriptor_t x_ = nullptr, y_ = nullptr;

@@ -1,6 +1,6 @@
 #pragma once
 
-// The states that the blocks of a persistent pass hand each other.
+// The states that the blocks of a persistent pass exchange.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -15,15 +15,15 @@
 namespace ridgeline::cuda::recurrent {
 
 // Eight warps of a block multiply; a warpgroup of four more applies the gates, and needs fewer
-// registers than those that hold the weights. 384 threads begin with 168 each.
+// registers than the warps that hold the weights. 384 threads start with 168 registers each.
 constexpr int kWarps = 8, kThreads = 32 * kWarps;
 constexpr int kBlockThreads = kThreads + kGateThreads;
 
-// A panel is the samples that one product takes: two tiles of 8, or by wgmma one of 32.
+// A panel is the samples that one product takes: two tiles of 8, or one of 32 with wgmma.
 constexpr int kPanelSamples = 16, kWgmmaPanelSamples = 32;
 
-// Fast forms for states that are rounded to halves in the end. They err by about 2^-24 of 1, not of
-// the result: tanh of 1e-6 is good to 3 %.
+// Fast approximations for states that are finally rounded to half types. Their error is about 2^-24
+// absolute, not relative: tanh of 1e-6 is accurate to 3 %.
 struct FastMath {
   static __device__ float sigmoid(float x) { return reciprocal(1.0f + power_of_2(-kLog2E * x)); }
   static __device__ float tanh(float x) {
@@ -33,7 +33,7 @@ struct FastMath {
 
  private:
   static constexpr float kLog2E = 1.442695041f;
-  // What is below 2^-126 may be zero here: it is added to 1.
+  // Results below 2^-126 may be flushed to zero here: they are added to 1.
   static __device__ float power_of_2(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -46,19 +46,20 @@ struct FastMath {
   }
 };
 
-// How values of a type are multiplied by tensor cores: as they are, or as several planes of bf16.
+// How values of a type are multiplied by tensor cores: directly, or as several planes of bf16.
 template <typename T>
 struct Handed {
   using Operand = T;
   using Math = FastMath;
   static constexpr int kPlanes = 1;
   static __device__ void take_apart(float v, float (&planes)[1]) { planes[0] = v; }
-  // Both rounded to T.
+  // Both values rounded to T.
   static __device__ float2 rounded(float2 v) { return Pair<T>::unpack(Pair<T>::pack(v.x, v.y)); }
 };
-// An fp32 number is the sum of three bf16 numbers; this is exact for numbers above 2^-110. Infinities
-// and NaNs are their own last plane: only the first plane of the other factor, which has that
-// factor's sign, is multiplied by it, so that infinite products of two signs do not meet in one sum.
+// An fp32 value is the sum of three bf16 values; this is exact for values above 2^-110. Infinities
+// and NaNs are put into the last plane only: it is multiplied only by the first plane of the other
+// factor, which has that factor's sign, so that infinite products of two signs do not meet in one
+// sum.
 template <>
 struct Handed<float> {
   using Operand = __nv_bfloat16;
@@ -76,14 +77,15 @@ struct Handed<float> {
   static __device__ float2 rounded(float2 v) { return v; }
 };
 
-// Two NaNs with a bit pattern that conversions never produce. It marks words not written yet.
+// Two NaNs with a bit pattern that conversions never produce. It marks words that are not written
+// yet.
 constexpr uint32_t kAbsent = 0xffffffffu;
 
-// A step's slot, of a panel: [chunks of 32 places][planes][2 tiles of 8 samples][pair of samples]
-// [vec8 of the chunk][sample of the pair], 16 bytes each: 8 places of a sample. Lane 4 g + t of a
-// warp reads vec8 t of sample g, a `b` operand of two products (with the weights' places in the
-// same order): a quarter of the warp reads 128 bytes in a row, and what a block hands over, 8 units
-// of two samples, fills a sector of 32.
+// A timestep's slot of a panel: [chunks of 32 places][planes][2 tiles of 8 samples][pair of
+// samples][vec8 of the chunk][sample of the pair], 16 bytes each: 8 places of a sample. Lane 4 g +
+// t of a warp reads vec8 t of sample g, a `b` operand of two products (with the weights' places in
+// the same order). A quarter of the warp reads 128 contiguous bytes, and what a block sends, 8
+// units of two samples, fills a sector of 32.
 template <int kPlanes>
 __device__ inline int slot_index(int vec8, int plane, int sample) {
   return (((vec8 >> 2) * kPlanes + plane) * 2 + (sample >> 3)) * 32 + (sample >> 1 & 3) * 8 +
@@ -102,8 +104,8 @@ __device__ inline bool absent(const uint4& v) {
   return v.x == kAbsent || v.y == kAbsent || v.z == kAbsent || v.w == kAbsent;
 }
 
-// Where in a slot, in words of 4 bytes, a pair of places of a sample lies, the first of them even:
-// `begin` of the place once, then `offset` sample by sample.
+// The offset in a slot, in words of 4 bytes, of a pair of places of a sample, the first of them
+// even: `begin` once per place, then `offset` for each sample.
 template <int kPlanes>
 struct LaneSlot {
   static __device__ int begin(int place) {
@@ -114,7 +116,7 @@ struct LaneSlot {
   }
 };
 // Like LaneSlot, for a panel in the layout that wgmma reads: [64 places][sample][vec8]. The vec8s
-// of a sample are swizzled by its number, so that the same vec8 of eight samples is in different
+// of a sample are swizzled by its index, so that the same vec8 of eight samples is in different
 // banks of shared memory.
 template <int kSamples>
 struct SwappedSlot {
@@ -130,7 +132,7 @@ struct SwappedWord {
       : sample(word / 8 % samples), vec8(word / (8 * samples) * 8 + ((word ^ sample) & 7)) {}
 };
 
-// Hands over the values of a pair of places.
+// Stores the values of a pair of places for the other blocks.
 template <typename T>
 __device__ inline void hand_over(uint4* slot, int offset, float2 v) {
   using H = Handed<T>;

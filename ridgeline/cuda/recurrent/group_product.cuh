@@ -8,45 +8,44 @@
 
 namespace ridgeline::cuda::recurrent {
 
-// Named barriers of the two warpgroups, behind those of the sums.
+// Named barriers of the two warpgroups, numbered after those of the sums.
 enum { kGroupReady = 6 };
 
-// What a warp that learns when to ask may wait for before its sums are put, in cycles: about what
-// the products take that are under way then.
+// The longest pause, in cycles, that a warp may make before it stores its sums: about the time of
+// the products that are in flight then.
 constexpr int kShortPause = 256;
-// What it adds to its pause for each time it had to ask again, and what it takes off when it had
-// not, in cycles.
+// The cycles that are added to the pause for each repeated read, and removed if there was none.
 constexpr int kAgainMore = 64, kAgainLess = 4;
 
-// Shared memory of two panels.
+// The shared memory of two panels.
 constexpr int group_product_floats(int steps) { return 4 * 256 * steps; }
 
 // partial[sample][row] of a warpgroup = its share of the block's weights . a panel's slot, 64 rows
-// by 32 samples, by wgmma: the weights stay in registers, the panel is copied into shared memory as
-// it lies in the slot, in chunks that are multiplied as they come. A share is kSteps times 16
-// places; where the extent has fewer, weights and slot are zero. A thread looks at the words it
-// copied itself; those that have not come are asked for again.
+// by 32 samples, by wgmma. The weights stay in registers, and the panel is copied into shared
+// memory in the slot's layout, in chunks that are multiplied as they arrive. A share is kSteps
+// times 16 places; if the extent has fewer, weights and slot are zero. Each thread checks the words
+// it copied itself, and reads those again that had not arrived.
 template <typename T, int kSteps>
 class GroupProduct {
  public:
   static constexpr bool kByGroups = true;
   static constexpr int kProductRegisters = 200, kGateRegisters = 104;
   static constexpr int kPanel = kWgmmaPanelSamples, kRows = 64, kPitch = kRows + 4, kParts = 2;
-  static constexpr int kPlaces = 16 * kSteps;  // of a share
+  static constexpr int kPlaces = 16 * kSteps;  // per share
   using Slot = SwappedSlot<kPanel>;
   static constexpr int kShareWords = kSteps * 2 * kPanel;  // uint4s of a panel
 
-  // line_of(place, row) gives the weights of a row from a place on; `aligned`: all begin at
-  // addresses of 16 bytes. `panels` is the block's memory for two panels. `rotation`: which chunk
-  // is the first, so that not all blocks ask for the same memory at once.
+  // line_of(place, row) returns the weights of a row from a place on; `aligned`: all start at
+  // multiples of 16 bytes. `panels` is the block's memory for two panels. `rotation`: which chunk
+  // comes first, so that not all blocks read the same memory at once.
   template <typename LineOf>
   __device__ GroupProduct(uint4* panels, int group, int rotation, const LineOf& line_of,
                           bool aligned)
       : own_(panels + group * kShareWords + thread()),
         group_(group),
         rotation_(rotation % kChunks) {
-    // Through the warpgroup's own panels, half of them each: the other warpgroup may be done, and
-    // have asked for its first.
+    // Loads through the warpgroup's own panels, half of them at a time: the other warpgroup may be
+    // finished and have requested its first panel.
     constexpr int kTiles = kSteps / 4;
     const auto tile_at = [&](int tile) {
       return panels + group * kShareWords + tile / (kTiles / 2) * kBufferWords +
@@ -62,8 +61,8 @@ class GroupProduct {
     hold_weight_tiles<false>(tile_at, kGroupReady + group_, a_);
   }
 
-  // Iteration by iteration, from this warpgroup's first word of a slot on. A warp learns how long
-  // after a panel has come to ask for the next: before this one's sums are put, or then.
+  // Runs all iterations, from this warpgroup's first word of a slot on. A warp adapts how long
+  // after a panel has arrived it requests the next: before this panel's sums are stored, or after.
   template <typename Place, typename Advance>
   __device__ void multiply_iterations(Iteration iteration, int iterations, const Place& place,
                                       const Advance& advance, float* partials) const {
@@ -100,7 +99,7 @@ class GroupProduct {
     }
   }
 
-  // The same of a share without weights: its sums are zero.
+  // As above, for a share without weights: its sums are zero.
   static __device__ void idle_iterations(int iterations, const PassShape& shape, int group,
                                          float* partials) {
     const float zeros[16] = {};
@@ -117,7 +116,7 @@ class GroupProduct {
 
  private:
   static constexpr int kChunks = 2, kChunkSteps = kSteps / kChunks;
-  static constexpr int kThreadWords = kChunkSteps * 2 * kPanel / 128;  // of a chunk
+  static constexpr int kThreadWords = kChunkSteps * 2 * kPanel / 128;  // per chunk
   static constexpr int kBufferWords = 2 * kShareWords;                 // of both warpgroups
 
   static __device__ int thread() { return threadIdx.x % 128; }
@@ -135,8 +134,7 @@ class GroupProduct {
     }
   }
 
-  // Starts the products of a chunk that has been asked for, when it is here. How often it had to be
-  // asked for again.
+  // Waits for a requested chunk and starts its products. Returns how many reads had to be repeated.
   __device__ int start_chunk(int c, const uint4* slot, int buffer, float (&d)[16]) const {
     const int at = words_at(c);
     const int again =
@@ -163,7 +161,7 @@ class GroupProduct {
   }
 
   uint32_t a_[kSteps / 4][4][4];
-  uint4* own_;  // the thread's first word of shared memory
+  uint4* own_;  // this thread's first word of shared memory
   int group_, rotation_;
 };
 

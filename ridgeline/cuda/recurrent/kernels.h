@@ -4,20 +4,21 @@
 
 namespace ridgeline::cuda {
 
-// "cuda.rnn.persistent" and "cuda.rnn_grad.persistent": a whole pass in one launch, weights on
-// chip.
+// "cuda.rnn.persistent" and "cuda.rnn_grad.persistent": a whole pass in one launch, with the
+// weights on chip.
 KernelTable rnn_persistent_kernels();
-// "cuda.rnn_stack.wavefront": several layers in one launch, each a step behind the one below.
+// "cuda.rnn_stack.wavefront": several layers in one launch, each a timestep behind the one below.
 KernelTable rnn_stack_kernels();
-// "cuda.rnn.<how>" and "cuda.rnn_grad.<how>": a loop over the steps of products and what stands
-// between them, from a product a gate to all inputs in one; every float type, lengths, states.
+// "cuda.rnn.<how>" and "cuda.rnn_grad.<how>": a loop over the timesteps of products and the
+// functions between them, from one product per gate to one product for all inputs; every float
+// type, lengths, states.
 KernelTable rnn_loop_kernels();
 // "cuda.rnn_grad_x.<how>" and "cuda.rnn_grad_w.<how>": the large products after the loop.
 KernelTable rnn_product_kernels();
 // "cuda.rnn.cudnn.<algorithm>": a recurrent layer for inference; "cuda.rnn_training.cudnn.<...>":
-// its forward and backward ops where they stand side by side. With `halves` those of bf16 and fp16,
-// "cudnn_half", which round the product with x before they add the one with h: peers to measure
-// with, not for plans.
+// its forward and backward ops if they are adjacent. With `halves` those of bf16 and fp16,
+// "cudnn_half", which round the product with x before they add the one with h: they are peers for
+// comparisons and not for plans.
 KernelTable cudnn_rnn_kernels(bool halves);
 
 }  // namespace ridgeline::cuda

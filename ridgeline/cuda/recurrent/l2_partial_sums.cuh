@@ -23,7 +23,7 @@ class L2PartialSums {
   // two rows at a time.
   template <typename Place>
   __device__ void send(const Iteration& iteration, const float* partial, const Place& place) const {
-    constexpr int kPairs = Product::kRows / 2;  // of a sample
+    constexpr int kPairs = Product::kRows / 2;  // per sample
     const uint64_t tag = tag_of(iteration.count);
 #pragma unroll
     for (int i = 0; i < kPanelSamples * kPairs / kGateThreads; ++i) {
@@ -39,14 +39,14 @@ class L2PartialSums {
     }
   }
 
-  // Gathers the sums of the thread's two units of its samples over all blocks.
+  // Gathers the sums of this thread's two units, for each of its samples, over all blocks.
   template <typename Place>
   __device__ void gather(const Iteration& iteration, const Place& place,
                          float2 (&sums)[kOwn]) const {
     uint64_t v[kOwn][kCluster][2] = {};
     const uint64_t tag = tag_of(iteration.count);
     const uint4* at = sums_of(iteration.count, rank_, 0) + place.unit_in_block / 2;
-    // Threads without samples wait too: nobody may be further ahead than the ring is long.
+    // Threads without samples wait too: no thread may be further ahead than the ring is long.
     const bool waits = place.unit_in_block < own_units_;
     if (waits) {
       spin_until([&] {

@@ -7,31 +7,31 @@
 
 namespace ridgeline::cuda::recurrent {
 
-// The inner extent of a warpgroup goes in chunks of 128 places: the weights of the first 64 stay in
-// its registers, those of the others in shared memory.
+// The inner extent of a warpgroup is divided into chunks of 128 places: the weights of the first 64
+// stay in registers, those of the others in shared memory.
 constexpr int kLargeChunks = 10, kLargeRing = 5;
-constexpr int kLargeChunkSteps = 8;  // of 16 places
-// Shared memory of both warpgroups: weights, and chunks of a panel on their way or in use.
+constexpr int kLargeChunkSteps = 8;  // steps of 16 places
+// The shared memory of both warpgroups: weights, and chunks of a panel in flight or in use.
 constexpr int kLargeFloats = 2 * (kLargeChunks * 2048 + kLargeRing * 1024);
 
 // partial[sample][row] of a warpgroup = its half of the block's weights . a panel's slot, 64 rows
-// by 16 samples, by wgmma, of so many weights that registers and shared memory are filled with
-// them. The panel is copied chunk by chunk through a ring, as it lies in the slot. A thread looks
-// at the words it copied itself; those that have not come are asked for again. kGateShare:
-// registers of a thread that applies gates. kTransposed: in memory the rows' weights lie side by
-// side, and so they do in shared memory.
+// by 16 samples, by wgmma, for layers whose weights fill registers and shared memory. The panel is
+// copied chunk by chunk through a ring buffer, in the slot's layout. Each thread checks the words
+// it copied itself, and reads those again that had not arrived. kGateShare: registers of a thread
+// that applies gates. kTransposed: the rows' weights are adjacent in global memory, and also in
+// shared memory.
 template <typename T, int kGateShare, bool kTransposed>
 class LargeProduct {
  public:
   static constexpr bool kByGroups = true;
   static constexpr int kProductRegisters = 252 - kGateShare / 2, kGateRegisters = kGateShare;
   static constexpr int kPanel = kPanelSamples, kRows = 64, kPitch = kRows + 4, kParts = 2;
-  static constexpr int kPlaces = kLargeChunks * 16 * kLargeChunkSteps;  // of a warpgroup
+  static constexpr int kPlaces = kLargeChunks * 16 * kLargeChunkSteps;  // per warpgroup
   using Slot = SwappedSlot<kPanel>;
 
-  // line_of(place, line) gives the lines of the tile of weights that begins at a place: of a row,
-  // or (kTransposed) of a place after it. `aligned`: all begin at addresses of 16 bytes. `memory`
-  // is the block's. `rotation`: which chunk is the first, so that not all blocks ask for the same
+  // line_of(place, line) returns the lines of the tile of weights that begins at a place: of a row,
+  // or (kTransposed) of a place after it. `aligned`: all start at multiples of 16 bytes. `memory`
+  // is the block's. `rotation`: which chunk comes first, so that not all blocks read the same
   // memory at once.
   template <typename LineOf>
   __device__ LargeProduct(uint4* memory, int group, int rotation, const LineOf& line_of,
@@ -46,7 +46,8 @@ class LargeProduct {
       return line_of(128 * chunk_at(c, rotation_) + half * kWeightTile, line);
     };
     const auto tile_at = [this](int c) { return tiles_ + c * kWeightTileWords; };
-    // The second half is on its way to L2 while the first is brought, through the same memory.
+    // The second half is prefetched into L2 while the first is loaded, through the same shared
+    // memory.
 #pragma unroll 1
     for (int i = thread(); i < kLargeChunks * kWeightTile; i += 128) {
       line(1, i / kWeightTile, i % kWeightTile).prefetch();
@@ -61,8 +62,8 @@ class LargeProduct {
     named_barrier(kGroupReady + group_, 128);
   }
 
-  // Iteration by iteration, from this warpgroup's first word of a slot on. A warp learns how long
-  // after its sums are put to ask for the next panel.
+  // Runs all iterations, from this warpgroup's first word of a slot on. A warp adapts how long
+  // after storing its sums it requests the next panel.
   template <typename Place, typename Advance>
   __device__ void multiply_iterations(Iteration iteration, int iterations, const Place& place,
                                       const Advance& advance, float* partials) const {
@@ -89,19 +90,19 @@ class LargeProduct {
   }
 
  private:
-  static constexpr int kHeld = kLargeChunkSteps / 2;                 // steps in registers
-  static constexpr int kChunkWords = 2 * kLargeChunkSteps * kPanel;  // uint4s of a slot
+  static constexpr int kHeld = kLargeChunkSteps / 2;                 // steps of k in registers
+  static constexpr int kChunkWords = 2 * kLargeChunkSteps * kPanel;  // uint4s per chunk of a slot
   static constexpr int kThreadWords = kChunkWords / 128;
   static_assert(kHeld == 4 && kRows == kWeightTile);
 
   static __device__ int thread() { return threadIdx.x % 128; }
-  // Keeps the compiler from keeping what follows from a value, for which there are no registers.
+  // Keeps the compiler from holding values derived from this one, for which there are no registers.
   template <typename V>
   static __device__ V known_anew(V v) {
     asm volatile("" : "+r"(v));
     return v;
   }
-  // Of an operand at so many times 16 bytes of shared memory.
+  // The descriptor of an operand in shared memory; `address` is in units of 16 bytes.
   static __device__ uint64_t descriptor(uint32_t address) {
     return wgmma_descriptor(0, 16, 1024, 128) | address;
   }
@@ -110,19 +111,19 @@ class LargeProduct {
     const int at = c + rotation;
     return at < kLargeChunks ? at : at - kLargeChunks;
   }
-  // A panel of a slot, this warpgroup's part.
+  // This warpgroup's part of a panel of a slot.
   struct Panel {
     const uint4* slot;
     int rotation;
     __device__ Panel(const uint4* slot, int rotation) : slot(slot), rotation(rotation) {
       this->rotation = known_anew(rotation);
     }
-    // The thread's first word of the chunk that comes c-th.
+    // This thread's first word of the chunk that comes c-th.
     __device__ const uint4* at(int c) const {
       return slot + chunk_at(c, rotation) * kChunkWords + thread();
     }
   };
-  // The same in the ring.
+  // As above, in the ring.
   __device__ uint4* ring_at(int c) const { return ring_ + c % kLargeRing * kChunkWords + thread(); }
 
   __device__ void ask(int c, const Panel& panel) const {
@@ -145,9 +146,9 @@ class LargeProduct {
     wgmma_keep(d[1]);
     return again;
   }
-  // Starts the products of a chunk when it is here, those of its two halves into sums of their own,
-  // and asks for another into the place of the last but one. How often it had to be asked for
-  // again.
+  // Waits for a chunk and starts its products, those of its two halves into separate accumulators,
+  // and requests another chunk into the slot of the last but one. Returns how many reads had to be
+  // repeated.
   template <int kC>
   __device__ int multiply_chunk(const Panel& panel, float (&d)[2][8]) const {
     copy_async_wait<kLargeRing - 1 - (kC < 2 ? kC : 2)>();
@@ -164,7 +165,7 @@ class LargeProduct {
                                    descriptor(b + 8 * kPanel + 2 * s), kC + s > 0);
     }
     wgmma_commit();
-    if (kC >= 2) ask(kC - 2 + kLargeRing, panel);  // which all have multiplied
+    if (kC >= 2) ask(kC - 2 + kLargeRing, panel);  // all threads have multiplied that chunk
     wgmma_wait<1>();
     return again;
   }
@@ -178,7 +179,7 @@ class LargeProduct {
 
   uint32_t a_[kLargeChunks][kHeld][4];
   uint4 *ring_, *tiles_;
-  uint32_t ring_address_, tiles_address_;  // in shared memory, in times 16 bytes
+  uint32_t ring_address_, tiles_address_;  // in shared memory, in units of 16 bytes
   int group_, rotation_;
 };
 

@@ -6,7 +6,7 @@ namespace {
 
 using namespace recurrent;
 
-// dh[B, H] = or += gate gradients[B, gates * H] . w_hh
+// dh[B, H] (+)= gate gradients[B, gates * H] . w_hh
 RowProduct back_product(const RnnGrad& op, const LoopOptions& options, Precision precision) {
   const RnnShape& s = op.shape;
   RowProduct p;
@@ -20,7 +20,7 @@ RowProduct back_product(const RnnGrad& op, const LoopOptions& options, Precision
   p.b = options.transposed ? Factor{nullptr, s.gate_rows(), true, 0}
                            : Factor{nullptr, s.hidden, false, 0};
   p.d_pitch = s.hidden;
-  // Of gru and of samples that have ended dh goes on beside the product.
+  // For gru, and for samples that have ended, dh also has a part that bypasses the product.
   p.adds = options.gate_products || s.cell == CellKind::gru || op.lengths;
   return p;
 }

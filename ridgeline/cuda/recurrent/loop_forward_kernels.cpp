@@ -26,7 +26,8 @@ struct ForwardMemory {
   }
 };
 
-// from_x[rows, gates * H] = x . w_ih^T, of all steps, or of one step with a stride to the next
+// from_x[rows, gates * H] = x . w_ih^T for all timesteps, or for one timestep with a stride to the
+// next
 RowProduct input_product(const Rnn& op, const LoopOptions& options, Precision precision) {
   const RnnShape& s = op.shape;
   RowProduct p;
@@ -62,7 +63,7 @@ RowProduct state_product(const Rnn& op, const LoopOptions& options, Precision pr
   return p;
 }
 
-// As many products as gates, or one.
+// One product per gate, or a single one.
 std::vector<Multiply> per_gate(const CudaRuntime& runtime, const LoopOptions& options,
                                const RnnShape& s, const RowProduct& product, void* scratch,
                                const std::string& what, int proposal = 0) {
@@ -120,7 +121,8 @@ struct ForwardLoop {
   }
 
  private:
-  // With a step at a time all samples are at the same one: reverse lengths are refused.
+  // One timestep at a time, all samples are at the same time index, because reverse passes with
+  // lengths are refused.
   int time(int step) const { return args.sequence.reverse ? args.sequence.steps - 1 - step : step; }
   cudaError_t start_inputs(cudaStream_t stream) const {
     RIDGELINE_RETURN_IF_FAILED(side->fork(stream));
@@ -157,7 +159,7 @@ Cover covers_forward(const Rest& rest, const LoopOptions& options) {
   if (op == nullptr) return no_such_op(Rnn::kName);
   std::string reason = refuse_forward(rest, *op, options);
   if (!reason.empty()) return Cover::no(std::move(reason));
-  WorkspaceSlices slices;  // of one direction: the other comes after
+  WorkspaceSlices slices;  // for one direction: the other runs afterwards
   ForwardMemory(*op, options, input_product(*op, options, rest.program.precision),
                 state_product(*op, options, rest.program.precision), slices);
   return cover_unless({}, 1, slices.total());

@@ -11,13 +11,13 @@ namespace ridgeline::cuda::recurrent {
 // The options in which the kernels of a loop differ.
 struct LoopOptions {
   Multiplier by = Multiplier::cublaslt;
-  bool gate_products = false;  // a product a gate; else all gates in one
+  bool gate_products = false;  // one product per gate; otherwise all gates in one
   bool apart = false;          // each gate's function in a launch of its own
-  bool each_input = false;     // x's product a step at a time; else of all steps at once
-  bool streams = false;        // x's products beside the loop, on a second stream
-  bool transposed = false;     // the recurrent weights transposed first, once a pass
-  bool added = false;          // h's product added to x's where that lies
-  int proposal = 0;            // which of cuBLASLt's for the product of a step
+  bool each_input = false;  // x's product one timestep at a time; otherwise all timesteps at once
+  bool streams = false;     // x's products concurrently with the loop, on a second stream
+  bool transposed = false;  // transposes the recurrent weights first, once per pass
+  bool added = false;       // adds h's product to x's in place
+  int proposal = 0;         // which of cuBLASLt's proposals to use for the product of a timestep
 };
 
 inline cudaError_t run_all(const std::vector<Multiply>& products, int64_t place,

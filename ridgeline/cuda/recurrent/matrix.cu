@@ -5,7 +5,7 @@ namespace {
 
 constexpr int kTile = 64, kDepth = 16, kEach = 4;  // 16 x 16 threads, 4 x 4 results each
 
-// Tiles of both operands in shared memory, on the ordinary cores: any architecture, any layout.
+// Tiles of both operands in shared memory, on CUDA cores: any architecture, any layout.
 template <typename T>
 __global__ void __launch_bounds__(256) rnn_matrix_kernel(MatrixArgs<T> p) {
   using A = Accumulated<T>;
@@ -15,7 +15,7 @@ __global__ void __launch_bounds__(256) rnn_matrix_kernel(MatrixArgs<T> p) {
   A sum[kEach][kEach] = {};
   for (int k0 = 0; k0 < p.k; k0 += kDepth) {
     for (int i = threadIdx.x; i < kTile * kDepth; i += blockDim.x) {
-      // Threads run along whichever way lies together in memory.
+      // Threads run along the contiguous axis.
       const int ak = p.a_column == 1 ? i % kDepth : i / kTile;
       const int am = p.a_column == 1 ? i / kDepth : i % kTile;
       a[ak][am] = row + am < p.m && k0 + ak < p.k

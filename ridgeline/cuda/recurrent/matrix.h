@@ -6,15 +6,15 @@
 
 namespace ridgeline::cuda::recurrent {
 
-// d[m, n] = a[m, k] . b[k, n], or d += with `adds`; operands anywhere, their elements a step apart
-// along rows and columns. d is dense along n. Sums in the accumulator dtype, in the order of k.
+// d[m, n] = a[m, k] . b[k, n], or d += with `adds`. Operands have arbitrary strides along rows and
+// columns; d is contiguous along n. Sums are in the accumulator dtype, in the order of k.
 template <typename T>
 struct MatrixArgs {
   const T *a, *b;
   MixedOut<T> d;
   int m, n, k;
   int64_t a_row, a_column, b_row, b_column, d_row;
-  bool adds;  // d must be in the accumulator dtype then
+  bool adds;  // d must then be in the accumulator dtype
 };
 
 template <typename T>

@@ -60,7 +60,7 @@ inline Values floats_of(const RnnGrad& op) {
           op.dc0};
 }
 
-// Finds a direction's part of a state [D, B, H]; null where there is none.
+// A direction's part of a state [D, B, H]; null if there is none.
 template <typename T>
 auto states_of(const Sequence& sequence) {
   return [offset = sequence.state_offset()](T* all) {
@@ -68,8 +68,8 @@ auto states_of(const Sequence& sequence) {
   };
 }
 
-// A layer's step, one direction after the other: pass_of(d) makes what a direction launches, an
-// object with run(stream).
+// The step of a layer, one direction after the other: pass_of(d) makes the launches of a direction,
+// an object with run(stream).
 template <typename PassOf>
 std::unique_ptr<Step> directions_step(const Span& span, const Binding& binding, const RnnShape& s,
                                       const PassOf& pass_of) {

@@ -5,13 +5,13 @@
 
 namespace ridgeline::cuda::recurrent {
 
-// Rows between the gates of a block's product: its units have their places in each.
+// The row distance between the gates of a block's product: its units have their rows in each.
 constexpr int forward_gate_rows(Cell cell, int row_tiles) {
   return 16 * row_tiles / cell_gates(cell) / 2 * 2;
 }
 
-// Two neighbouring values, the second of which may be missing (`both`); 2 * sizeof(T) bytes at once
-// where they lie so (`even`: all rows are of an even length).
+// Two neighbouring values, the second of which may be missing (`both`), in one access of 2 *
+// sizeof(T) bytes if they are aligned (`even`: all rows have an even length).
 template <typename T>
 struct alignas(2 * sizeof(T)) TwoOf {
   T first, second;
@@ -30,28 +30,28 @@ __device__ inline float2 load_two(const T* from, bool both) {
   return {float(from[0]), both ? float(from[1]) : 0.0f};
 }
 
-// The same memory by an address that stays in a register. The compiler would make that of
-// `extern __shared__` anew wherever it is used, from a special register, which takes its time.
+// The same memory by an address that stays in a register. The compiler would otherwise recompute
+// the address of `extern __shared__` from a special register at every use, which is slow.
 __device__ inline float* held_address(float* shared) {
   uint32_t address = smem_address(shared);
   asm volatile("" : "+r"(address));
   return static_cast<float*>(__cvta_shared_to_generic(address));
 }
 
-// Where a block and a thread of a persistent pass stand: what both directions share. A thread that
-// applies gates has two neighbouring units of a sample or several.
+// The indices of a block and a thread of a persistent pass, which both directions share. A thread
+// that applies gates has two neighbouring units of one sample or several.
 template <int kPanel>
 struct PassPlace {
-  // Copies: what lies behind a reference is read again after every word that is handed over.
+  // Copies, because anything behind a reference is read again after every word that is sent.
   const PassShape shape;
   const Sequence s;
   int tile, group, layer;
   int first_sample, samples, panels;  // of the block's group
-  int thread;                         // of those that apply gates; negative for others
-  int unit_in_block, unit;            // the first of the thread's; past all units where it has none
-  int first_in_panel;                 // of the thread's samples, see in_panel
+  int thread;                         // among those that apply gates; negative for others
+  int unit_in_block, unit;            // this thread's first unit; past all units if it has none
+  int first_in_panel;                 // the first of this thread's samples, see in_panel
   int warp;
-  bool even, both;  // rows of an even number of units; the thread has two
+  bool even, both;  // rows have an even number of units; this thread has two units
 
   __device__ PassPlace(const PassShape& shape, const Sequence& s, int first, int all_samples)
       : shape(shape), s(s) {
@@ -78,8 +78,9 @@ struct PassPlace {
   }
 
   __device__ bool has_unit() const { return unit < s.hidden; }
-  // The thread's i-th sample of a panel. Those that half a warp reads together have their sums in
-  // different banks, and neighbours, which share a sector of what is handed over, are in one warp.
+  // This thread's i-th sample of a panel. The sums of the samples that half a warp reads together
+  // are in different banks, and neighbours, which share a sector of the exchanged state, are in one
+  // warp.
   __device__ int in_panel(int i) const {
     return first_in_panel + (i * kGateThreads >> shape.pair_bits);
   }
@@ -87,26 +88,26 @@ struct PassPlace {
     const int j = (thread + i * kGateThreads) >> shape.pair_bits;
     return has_unit() && j < kPanel && kPanel * panel + in_panel(i) < samples;
   }
-  // Of the whole batch.
+  // The index in the whole batch.
   __device__ int sample(int panel, int i) const {
     return first_sample + kPanel * panel + in_panel(i);
   }
   __device__ int group_panels() const { return (shape.group_samples + kPanel - 1) / kPanel; }
   // Whether a panel has samples in its second tile.
   __device__ bool two_tiles(int panel) const { return samples - kPanel * panel > 8; }
-  // Which part of the inner extent this warp has: in other blocks other warps, so that not all ask
-  // for the same memory at once.
+  // Which part of the inner extent this warp has. It differs between blocks, so that not all of
+  // them read the same memory at once.
   __device__ int slice() const { return (warp + tile) % kWarps; }
-  // Row [b, t] of a sample of `length` steps.
+  // Row [b, t] of a sample of `length` timesteps.
   __device__ int row(int step, int panel, int i, int length) const {
     return sample(panel, i) * s.steps + s.time(step, length);
   }
-  // Of [B, T, D].
+  // The index in [B, T, D].
   __device__ int place(int step, int panel, int i, int length) const {
     return row(step, panel, i, length) * s.directions + s.direction;
   }
 
-  // Calls f(panel, i) for all samples of the thread.
+  // Calls f(panel, i) for all samples of this thread.
   template <int kOwn, typename F>
   __device__ void for_each(const F& f) const {
     for (int panel = 0; panel < panels; ++panel) {
@@ -114,7 +115,7 @@ struct PassPlace {
       for (int i = 0; i < kOwn; ++i) f(panel, i);
     }
   }
-  // The thread's part of a state [B, H], which may be null; 0 where there is none.
+  // This thread's part of a state [B, H], which may be null; 0 if there is none.
   template <typename T>
   __device__ float2 state_of(const T* all, int panel, int i) const {
     if (all == nullptr || !has(panel, i)) return {0.0f, 0.0f};
@@ -138,20 +139,20 @@ struct PassPlace {
   }
 };
 
-// Floats a thread that applies gates keeps of a sample: h and a length, of an LSTM c besides.
+// The floats that a thread that applies gates keeps per sample: h and a length, and c for an LSTM.
 constexpr int state_floats(Cell cell) { return cell == Cell::lstm ? 5 : 3; }
 
-// The state that such a thread keeps of each of its samples from step to step, in shared memory.
+// The state that such a thread keeps for each of its samples between timesteps, in shared memory.
 template <Cell kCell, int kOwn>
 class ThreadStates {
  public:
   static constexpr int kFloats = state_floats(kCell), kPanelFloats = kFloats * kOwn * kGateThreads;
 
   __device__ ThreadStates(float* memory, int thread) : memory_(memory), thread_(thread) {}
-  // h and, of an LSTM, c, or their gradients.
+  // h and, for an LSTM, c; or their gradients.
   __device__ float2& h(int panel, int i) const { return at<float2>(panel, i, 0); }
   __device__ float2& c(int panel, int i) const { return at<float2>(panel, i, 2); }
-  // Steps; 0 where there is no sample.
+  // The number of timesteps; 0 if there is no sample.
   __device__ int length(int panel, int i) const { return at<int>(panel, i, kFloats - 1); }
   __device__ void set_length(int panel, int i, int length) const {
     at<int>(panel, i, kFloats - 1) = length;
@@ -167,8 +168,8 @@ class ThreadStates {
   int thread_;
 };
 
-// Prefetches the pairs of V that a thread reads from global memory, some iterations ahead, into
-// shared memory of its own.
+// Prefetches the pairs of V that a thread reads from global memory, some iterations ahead, into its
+// own shared memory.
 template <typename V, int kOwn, int kValues>
 class FetchRing {
  public:
@@ -190,8 +191,8 @@ class FetchRing {
   __device__ void set_zero(int iteration, int i, int value) const {
     *at(iteration, i, value) = {V(0.0f), V(0.0f)};
   }
-  // Ends the prefetches of an iteration. It is called once for each iteration begun, plus the
-  // depth.
+  // Ends the prefetches of an iteration. It is called once for each iteration that was begun, plus
+  // the depth.
   __device__ void end_iteration() const { asm volatile("cp.async.commit_group;" ::: "memory"); }
   __device__ void await() const {
     if (depth_ == kFetchDepth) {
@@ -225,30 +226,31 @@ __device__ inline const float* sums_of(int iteration, const float* partials, int
   return partials + buffer_of(iteration, shape) * shape.sum_parts * floats;
 }
 
-// Named barriers between the warps that multiply and those that apply the gates, one a buffer: sums
-// are there; they have been read. And among the former: half of them have put theirs.
+// Named barriers between the warps that multiply and those that apply the gates, one per buffer:
+// the sums are ready; the sums have been read. And among the former: half of them have stored their
+// sums.
 enum { kSumsFull = 1, kSumsFree = 3, kSumsFolded = 5 };
 
-// Counts itself at a named barrier without waiting there.
+// Arrives at a named barrier without waiting there.
 __device__ inline void arrive_barrier(int id, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// One iteration of a pass: a panel at a step.
+// One iteration of a pass: a panel at a timestep.
 struct Iteration {
   uint4* slot;
   int step = 0, panel = 0, count = 0;
 };
 
-// What a warp that learns when to ask adds to its pause, in cycles, when it was too early, and
-// takes off when it was not.
+// The cycles that a warp adds to its adaptive pause when it polled too early, and removes when it
+// did not.
 constexpr int kPauseMore = 32, kPauseLess = 2, kLongestPause = 4096;
 
 // The loop of the warps that multiply, whose partial sums have a pitch of `floats`. An iteration
-// begins as soon as its buffer has been read. With one or two panels, a state is not there yet when
-// the one before has been multiplied, and polling for it early keeps L2 from taking in what is
-// handed over: a warp therefore learns how long to pause. With more panels, the next one arrives
-// while one is multiplied.
+// begins as soon as its buffer has been read. With one or two panels, a state has not arrived yet
+// when the previous one has been multiplied, and polling for it early keeps L2 from accepting the
+// stores. A warp therefore learns how long to pause. With more panels, the next one arrives while
+// one is multiplied.
 template <typename Product, typename Place, typename Advance>
 __device__ inline void multiply_iterations(Product& product, Iteration iteration, int iterations,
                                            const Place& place, const Advance& advance,
@@ -284,12 +286,13 @@ __device__ inline void multiply_iterations(Product& product, Iteration iteration
   }
 }
 
-// Called by the threads that apply gates: wait for an iteration's sums, and release them once read.
+// Called by the threads that apply gates: wait for an iteration's sums, and release them once they
+// have been read.
 __device__ inline void await_sums(int iteration, const PassShape& shape) {
   named_barrier(kSumsFull + buffer_of(iteration, shape), kBlockThreads);
 }
 __device__ inline void release_sums(int iteration, int iterations, const PassShape& shape) {
-  if (iteration + shape.buffers >= iterations) return;  // nobody waits for it
+  if (iteration + shape.buffers >= iterations) return;  // no warp waits for it
   arrive_barrier(kSumsFree + buffer_of(iteration, shape), kBlockThreads);
 }
 
@@ -309,16 +312,17 @@ __device__ inline float2 add_pairs(const float* at, int pitch) {
   }
   return v[0];
 }
-// kParts of them, or half as many.
+// Adds kParts of them, or half as many.
 template <int kParts, int kPartFloats>
 __device__ inline float2 add_parts(const float* at, const PassShape& shape) {
   if (kParts == kWarps && shape.sum_parts < kParts) return add_pairs<kParts / 2>(at, kPartFloats);
   return add_pairs<kParts>(at, kPartFloats);
 }
 
-// Words of places and samples past the last one are zero; others are absent until they come.
-// Forward (kStates), slot 0 of each group has the initial state. `exchange` is the layer's. A
-// thread has a word of a group in every gridDim.y-th slot: all but the first begin alike.
+// Words of places and samples past the last one are zero; others are absent until they are written.
+// In the forward pass (kStates), slot 0 of each group has the initial state. `exchange` is the
+// layer's. A thread has a word of a group in every gridDim.y-th slot: all but the first begin
+// alike.
 template <typename T, bool kStates>
 __global__ void rnn_exchange_begin_kernel(PassShape shape, Sequence s, const T* h0,
                                           int first_sample, int samples, int unit_vec8s,

@@ -6,7 +6,7 @@ namespace {
 
 constexpr int kClusterBlocks = 4, kPairBlocks = 2, kLargeCluster = 3;
 
-// The kernel of a layout; null where none was built.
+// The GPU function for a layout; null if none was built.
 template <typename T, Cell kCell>
 const void* kernel_of(const PersistentLayout& layout) {
   const void* found = nullptr;
@@ -59,7 +59,7 @@ struct Kernel {
   int row_tiles, held_chunks;
 };
 
-// `resident` is how many blocks could be.
+// `resident` is how many blocks could be resident.
 PersistentLayout backward_layout(Cell cell, int planes, int hidden, int batch, int sms, int units,
                                  int cluster, const Kernel& kernel, int& resident) {
   PersistentLayout layout;
@@ -76,7 +76,7 @@ PersistentLayout backward_layout(Cell cell, int planes, int hidden, int batch, i
                   {state_floats(cell), (planes > 1 ? 8 : 4) * size_t(backward_loads(cell)),
                    size_t(cluster) * kPanelSamples * units * sizeof(float)});
   if (!layout.refusal.empty()) return layout;
-  if (layout.group_steps > 0) {  // the sums on their way
+  if (layout.group_steps > 0) {  // the sums in flight
     layout.l2_workspace_bytes =
         size_t(layout.blocks()) * kL2SumsRing * cluster * kPanelSamples * units * 2 * sizeof(float);
   }
@@ -88,8 +88,8 @@ PersistentLayout backward_layout(Cell cell, int planes, int hidden, int batch, i
 PersistentLayout cluster_layout(Cell cell, int planes, int hidden, int batch, int sms) {
   constexpr Kernel kHalves[] = {{2, 4}, {3, 4}, {4, 4}, {6, 2}}, kPlanes[] = {{2, 2}, {3, 1}};
   PersistentLayout layout;
-  // Clusters may not fill the GPU (30 of four blocks on an H200): fewer groups of samples then, or
-  // more units a block.
+  // Clusters may not fill the GPU (30 of four blocks on an H200); fewer groups of samples are then
+  // used, or more units per block.
   const auto try_kernel = [&](const Kernel& kernel) {
     const int units = 16 * kernel.row_tiles / kClusterBlocks;
     int resident = 0;

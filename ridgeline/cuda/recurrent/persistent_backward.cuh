@@ -11,13 +11,13 @@ struct PersistentBackwardParams {
   PassShape shape;
 };
 
-// The forward values that an iteration needs: what was saved (or y), the previous state, dy.
+// The forward values that an iteration needs: the saved ones (or y), the previous state, dy.
 constexpr int backward_loads(Cell cell) { return cell_saved(cell) == 0 ? 2 : cell_saved(cell) + 2; }
 
-// dh[units] = w_hh^T . gate gradients: the inner extent is as many times longer as there are gates.
-// The blocks of a cluster divide it among them: each block multiplies its part for the units of all
-// blocks, and sends each block the sums of its units through distributed shared memory. Product is
-// a BlockProduct, or a LargeProduct, whose blocks send the sums through L2. The latter are not
+// dh[units] = w_hh^T . gate gradients: the inner extent is longer by the number of gates. The
+// blocks of a cluster split it: each block multiplies its part for the units of all blocks, and
+// sends each block the sums of its units through distributed shared memory. Product is a
+// BlockProduct, or a LargeProduct, whose blocks send the sums through L2. The latter are not
 // launched as a cluster, because the GPU fits only 39 clusters of three blocks where 40 are needed.
 template <typename T, Cell kCell, int kCluster, typename Product, int kOwn>
 class BackwardPass {
@@ -29,7 +29,7 @@ class BackwardPass {
   using Inputs = FetchRing<T, kOwn, kLoads>;
   using States = ThreadStates<kCell, kOwn>;
   static constexpr int kWarpFloats = kPanelSamples * Product::kPitch;
-  // Of a block, in a cluster: in fours, the last block may have fewer.
+  // Units per block in a cluster: a multiple of four; the last block may have fewer.
   static constexpr int kUnits = (Product::kRows / kCluster + 3) / 4 * 4;
   static constexpr bool kThroughL2 = Product::kByGroups;
 
@@ -46,11 +46,11 @@ class BackwardPass {
     received_ = inputs_ + p.shape.depth * (Inputs::kIterationBytes / 4);
   }
 
-  // Whether this block has samples: the last launch of several may have fewer groups. The same for
-  // all of a cluster.
+  // Whether this block has samples: the last of several launches may have fewer groups. All blocks
+  // of a cluster agree.
   __device__ bool has_samples() const { return at_.samples > 0; }
 
-  // What the blocks that share a sum hand each other.
+  // What the blocks that share a sum exchange.
   __device__ auto shared_sums() const {
     const int units = min(kUnits, Product::kRows - rank_ * kUnits);
     if constexpr (kThroughL2) {
@@ -60,7 +60,7 @@ class BackwardPass {
     }
   }
 
-  // By the warps that multiply.
+  // Called by the warps that multiply.
   __device__ void multiply() const {
     if constexpr (Product::kByGroups) {
       multiply_by_groups();
@@ -98,8 +98,8 @@ class BackwardPass {
         [this](Iteration& iteration) { advance(iteration); }, partials_);
   }
 
-  // By the others. An iteration's gradients are handed over, multiplied a round later, and their
-  // sums gathered: in a cluster with many panels an iteration after they were sent.
+  // Called by the other warps. The gradients of an iteration are sent, multiplied a round later,
+  // and their sums gathered: in a cluster with many panels an iteration after they were sent.
   __device__ void apply() const {
     const States states(states_, at_.thread);
     const Inputs inputs(inputs_, at_.thread, at_.shape.depth);
@@ -108,12 +108,13 @@ class BackwardPass {
       if (kCell == Cell::lstm) states.c(panel, i) = at_.state_of(args_.dcT, panel, i);
       states.set_length(panel, i, at_.length_of(panel, i));
     });
-    // With two panels the other one's product hides what a cluster takes to send them.
+    // With two panels, the product of the other panel hides the time that a cluster takes to send
+    // the sums.
     const int lag = kCluster > 1 && at_.panels > (kThroughL2 ? 1 : 2) ? 1 : 0;
     Iteration fetched = first_iteration(), made = fetched, gathered = fetched;
     for (int i = 0; i < inputs.depth(); ++i) fetch(fetched, states, inputs);
-    // A single sample's slopes are found while its sums are waited for; with several panels there
-    // is no such time.
+    // The slopes of a single sample are computed while its sums are awaited; with several panels
+    // there is no such time.
     const bool early = kOwn == 1 && at_.panels == 1;
     Slopes slopes{};
     const auto prepare = [&] {
@@ -129,7 +130,7 @@ class BackwardPass {
       fetch(fetched, states, inputs);
       advance(made);
     };
-    // Those of the last step, which no product goes into.
+    // The slopes of the last timestep, which no product contributes to.
     if (early) prepare();
     for (int panel = 0; panel < at_.panels; ++panel) make();
     for (Iteration iteration = first_iteration(); iteration.count < iterations() + lag;
@@ -156,7 +157,7 @@ class BackwardPass {
   }
 
  private:
-  // Of the thread's two units of a sample at a step.
+  // The slopes of this thread's two units of a sample at a timestep.
   struct Slopes {
     UnitSlopes<kCell, float> of[2];
     float2 dy;
@@ -176,8 +177,8 @@ class BackwardPass {
     iteration.slot += at_.shape.step_words - at_.panels * at_.shape.panel_words;
   }
 
-  // Place k of the inner extent is gate k / (8 * unit_vec8s), unit k % (8 * unit_vec8s).
-  // Without a branch, so that a thread has many on their way at once.
+  // Place k of the inner extent is gate k / (8 * unit_vec8s), unit k % (8 * unit_vec8s). There is
+  // no branch, so that a thread can have many loads in flight.
   __device__ Vec8<T> weight_vec8(int row, int vec8) const {
     const int unit = at_.tile / kCluster * at_.shape.cluster_units + row;
     const int gate = vec8 / unit_vec8s_, from = vec8 % unit_vec8s_ * 8;
@@ -191,7 +192,7 @@ class BackwardPass {
     return values;
   }
 
-  // Prefetches the forward values of an iteration, and advances it.
+  // Prefetches the forward values of an iteration, and advances the iteration.
   __device__ void fetch(Iteration& iteration, const States& states, const Inputs& inputs) const {
     const int step = iteration.step, panel = iteration.panel, H = hidden();
 #pragma unroll
@@ -220,7 +221,7 @@ class BackwardPass {
     inputs.end_iteration();
     advance(iteration);
   }
-  // c of the step before for lstm, h for gru; null where it is zero.
+  // c of the previous timestep for lstm, h for gru; null if it is zero.
   __device__ const T* state_before(int step, int panel, int i, int length) const {
     const int H = hidden();
     if (step > 0) {
@@ -232,8 +233,9 @@ class BackwardPass {
     return first != nullptr ? first + int64_t(at_.sample(panel, i)) * H : nullptr;
   }
 
-  // The gate gradients of an iteration, handed over and stored. The state's dh becomes what goes to
-  // the step before directly. slopes_of(i) are those of the thread's i-th sample.
+  // Computes, sends and stores the gate gradients of an iteration. The state's dh becomes the part
+  // that goes to the previous timestep directly. slopes_of(i) returns the slopes of this thread's
+  // i-th sample.
   template <typename SlopesOf>
   __device__ void differentiate(const Iteration& iteration, const States& states,
                                 const SlopesOf& slopes_of) const {
@@ -252,7 +254,7 @@ class BackwardPass {
                      {gradients[i][0][v], gradients[i][1][v]});
       }
     }
-    // Nobody waits for what is stored: all is handed over first.
+    // No other block waits for the stores, so everything is sent first.
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
       if (!at_.has(iteration.panel, i)) continue;
@@ -304,7 +306,7 @@ class BackwardPass {
     if (kCell == Cell::lstm) states.c(iteration.panel, i) = {dc[0], dc[1]};
   }
 
-  // The state's dh += the product's sums of the thread's samples.
+  // Adds the product's sums of this thread's samples to the state's dh.
   __device__ void gather_sums(const Iteration& iteration, const float* partial,
                               const States& states) const {
     float2 sums[kOwn];
@@ -323,7 +325,7 @@ class BackwardPass {
 
   const PersistentBackward<T> args_;
   const PassPlace<kPanelSamples> at_;
-  uint4* product_;  // what the product keeps of the block's memory
+  uint4* product_;  // the product's part of the block's memory
   float *partials_, *states_, *inputs_, *received_;
   uint4* exchange_;
   int rank_, unit_vec8s_;
@@ -332,7 +334,7 @@ class BackwardPass {
 template <typename T, Cell kCell, int kCluster, typename Product, int kOwn>
 __global__ void __launch_bounds__(kBlockThreads, 1)
     rnn_backward_persistent_kernel(const __grid_constant__ PersistentBackwardParams<T> p) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL  // the rows refuse others
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL  // the kernels refuse other GPUs
   extern __shared__ __align__(kPanelAlignment) float shared[];
   using Pass = BackwardPass<T, kCell, kCluster, Product, kOwn>;
   const Pass pass(p, held_address(shared));
@@ -346,7 +348,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     give_registers<Product::kGateRegisters>();
     pass.apply();
   }
-  if constexpr (kSends) cluster_sync();  // no block leaves while others send to it
+  if constexpr (kSends) cluster_sync();  // no block exits while others send to it
 #endif
 }
 

@@ -5,7 +5,7 @@
 namespace ridgeline::cuda::recurrent {
 namespace {
 
-// The kernel of a layout; null where none was built.
+// The GPU function for a layout; null if none was built.
 template <typename T, Cell kCell>
 const void* kernel_of(const PersistentLayout& layout) {
   const void* found = nullptr;
@@ -55,7 +55,7 @@ const void* kernel_of(Cell cell, const PersistentLayout& layout) {
   return dispatch_cell(cell, [&]<Cell kCell>() { return kernel_of<T, kCell>(layout); });
 }
 
-// Units of a block and the kernel for them; 0 where there is none.
+// Chooses the units per block and the GPU function for them; 0 if there is none.
 void choose_forward(PersistentLayout& layout, Cell cell, int hidden, int sms, bool wide) {
   const int gates = cell_gates(cell), held = hidden <= 2 * kWarps * 32 ? 2 : 4;
   const auto take = [&](int units, int row_tiles, int held) {
@@ -77,7 +77,7 @@ void choose_forward(PersistentLayout& layout, Cell cell, int hidden, int sms, bo
   }
 }
 
-// The same of products by wgmma, 16 units a block.
+// As above, for products by wgmma with 16 units per block.
 void choose_groups(PersistentLayout& layout, Cell cell, int hidden) {
   if (cell_gates(cell) == 1) return;
   layout.shape.units = 16;
@@ -87,7 +87,7 @@ void choose_groups(PersistentLayout& layout, Cell cell, int hidden) {
   layout.shape.product_floats = group_product_floats(layout.group_steps);
 }
 
-// The same of GRUs whose weights fill registers and shared memory, 20 units a block.
+// As above, for GRUs whose weights fill registers and shared memory, with 20 units per block.
 void choose_large(PersistentLayout& layout, Cell cell) {
   if (cell != Cell::gru) return;
   layout.shape.units = 20;
@@ -109,7 +109,7 @@ PersistentLayout persistent_forward_layout(Cell cell, int planes, int hidden, in
   } else {
     choose_forward(layout, cell, hidden, sms, form == PersistentForm::wide);
   }
-  if (planes > 1) {  // built for one form
+  if (planes > 1) {  // built for one form only
     if (form != PersistentForm::narrow) layout.shape.units = 0;
     layout.held_chunks = 2;
   }

@@ -41,16 +41,16 @@ class ForwardPass {
     inputs_ = states_ + at.group_panels() * States::kPanelFloats;
   }
 
-  // Whether this block has samples: the last launch of several may have fewer groups.
+  // Whether this block has samples: the last of several launches may have fewer groups.
   __device__ bool has_samples() const { return at_.samples > 0; }
 
-  // By all threads of a cluster.
+  // Called by all threads of a cluster.
   __device__ void start_cluster() const {
     typename Product::Slots(product_, at_).begin(product_, at_, args_.h0);
     cluster_sync();
   }
 
-  // By the warps that multiply.
+  // Called by the warps that multiply.
   __device__ void multiply() const {
     if constexpr (kInCluster) {
       multiply_in_cluster();
@@ -61,7 +61,7 @@ class ForwardPass {
     }
   }
 
-  // By the others.
+  // Called by the other warps.
   __device__ void apply() const {
     const States states(states_, at_.thread);
     const Inputs inputs(inputs_, at_.thread, at_.shape.depth);
@@ -92,29 +92,30 @@ class ForwardPass {
   }
 
  private:
-  // Of the thread's two units.
+  // The biases of this thread's two units.
   struct Biases {
     float of_x[2][kGates], of_h[2][kGates];
   };
   // What a thread works on in an iteration.
   struct Sample {
     float h[2], c[2];
-    float gates[2][4];  // first the sums with x, biases added
-    int length;         // 0 where there is no sample
+    float gates[2][4];  // initially the sums with x, biases added
+    int length;         // 0 if there is no sample
     bool has;
   };
   struct Samples {
     Sample own[kOwn];
   };
-  struct Sums {  // with h
+  struct Sums {  // the sums with h
     float2 of[kOwn][kGates];
   };
 
   __device__ int steps() const { return at_.s.steps; }
   __device__ int hidden() const { return at_.s.hidden; }
   __device__ int iterations() const { return steps() * at_.panels; }
-  // In a stack half of the warps of a layer above another take the state of that one: it has been
-  // handed over when the layer below ends the same step. Those of the lowest have no weights.
+  // In a stack, half of the warps of a layer above another multiply the state of the layer below,
+  // which that layer has sent when it ends the same timestep. In the lowest layer these warps have
+  // no weights.
   __device__ bool upper_half() const {
     return kStacked && (Product::kByGroups ? at_.warp : at_.slice()) >= kWarps / 2;
   }
@@ -129,7 +130,7 @@ class ForwardPass {
     iteration.slot += at_.shape.all_words - at_.panels * at_.shape.panel_words;
   }
 
-  // The weights of a row of the block's product, [H]; null where there are none.
+  // The weights of a row of the block's product, [H]; null if there are none.
   __device__ const T* weights_of(int row) const {
     const int gate = row / kGateRows, in_block = row % kGateRows;
     const int unit = at_.tile * at_.shape.units + in_block;
@@ -198,7 +199,7 @@ class ForwardPass {
         const int at = gate * hidden() + at_.unit + k;
         b.of_x[k][gate] = args_.b_ih ? args_.b_ih[at] : 0.0f;
         b.of_h[k][gate] = args_.b_hh ? args_.b_hh[at] : 0.0f;
-        if (kCell == Cell::gru && gate == kGates - 1) continue;  // the sums stay apart
+        if (kCell == Cell::gru && gate == kGates - 1) continue;  // these sums stay separate
         b.of_x[k][gate] += b.of_h[k][gate];
         b.of_h[k][gate] = 0.0f;
       }
@@ -206,7 +207,7 @@ class ForwardPass {
     return b;
   }
 
-  // Asks for the sums with x of an iteration, which advances.
+  // Prefetches the sums with x of an iteration, and advances the iteration.
   __device__ void fetch(Iteration& iteration, const States& states, const Inputs& inputs) const {
     if (iteration.count < iterations() && !(kStacked && at_.layer > 0)) {
 #pragma unroll
@@ -225,7 +226,7 @@ class ForwardPass {
     advance(iteration);
   }
 
-  // Before the sums with h are there.
+  // Called before the sums with h have arrived.
   __device__ Samples load_samples(const Iteration& iteration, const States& states,
                                   const Inputs& inputs, const Biases& biases) const {
     Samples samples;
@@ -260,14 +261,14 @@ class ForwardPass {
     }
   }
 
-  // Where those of the thread's first sample will be; found before they are waited for.
+  // The address of the sums of this thread's first sample, computed before they are awaited.
   __device__ const float* own_sums(int count) const {
     const float* partial = sums_of(count, partials_, kPartFloats, at_.shape);
     partial += at_.in_panel(0) * Product::kPitch + at_.unit_in_block;
     asm volatile("" ::"r"(smem_address(partial)));
     return partial;
   }
-  // The sums with h of the thread's samples, over the block's warps.
+  // The sums with h of this thread's samples, over the block's warps.
   __device__ Sums add_up(const float* partial) const {
     Sums sums;
 #pragma unroll
@@ -282,13 +283,13 @@ class ForwardPass {
     return sums;
   }
 
-  // The new state of the thread's samples, handed over to the next step's slot.
+  // Computes the new state of this thread's samples and sends it to the next timestep's slot.
   __device__ void move_on(const Iteration& iteration, const Biases& biases, const Sums& sums,
                           Samples& samples) const {
     uint4* to = iteration.slot + at_.shape.all_words;
     const bool wanted =
         iteration.step + 1 < steps() || (kStacked && at_.layer + 1 < at_.shape.layers);
-    // First the states of all, so that what one sample waits for another works on.
+    // Computes the states of all samples first, so that one sample's latency hides another's.
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) apply_gates(iteration, biases, sums.of[i], samples.own[i]);
 #pragma unroll
@@ -308,7 +309,7 @@ class ForwardPass {
   }
   __device__ void apply_gates(const Iteration& iteration, const Biases& biases,
                               const float2 (&sums)[kGates], Sample& sample) const {
-    // One of several samples is no branch: what it makes is left out.
+    // With several samples there is no branch; unused results are discarded.
     const bool live = iteration.step < sample.length;
     if (kOwn == 1 && !live) return;
     float next[2];
@@ -356,16 +357,16 @@ class ForwardPass {
 
   const PersistentForward<T> args_;
   const Place at_;
-  uint4* product_;  // what the product keeps of the block's memory
+  uint4* product_;  // the product's part of the block's memory
   float *partials_, *states_, *inputs_;
   uint4* exchange_;
-  int handed_;  // where in a slot the thread's units are handed over
+  int handed_;  // the offset in a slot at which this thread's units are sent
 };
 
 template <typename T, Cell kCell, typename Product, int kOwn, int kLayers = 1>
 __global__ void __launch_bounds__(kBlockThreads, 1)
     rnn_forward_persistent_kernel(const __grid_constant__ PersistentForwardParams<T, kLayers> p) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL  // the rows refuse others
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL  // the kernels refuse other GPUs
   extern __shared__ __align__(kPanelAlignment) float shared[];
   const PersistentForward<T>& first = p.layers[0];
   using Pass = ForwardPass<T, kCell, Product, kOwn, (kLayers > 1)>;
@@ -380,7 +381,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     give_registers<Product::kGateRegisters>();
     pass.apply();
   }
-  if constexpr (Pass::kInCluster) cluster_sync();  // no block leaves while others send to it
+  if constexpr (Pass::kInCluster) cluster_sync();  // no block exits while others send to it
 #endif
 }
 

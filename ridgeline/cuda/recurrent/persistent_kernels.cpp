@@ -11,7 +11,7 @@ PersistentLayout forward_layout(const Rnn& op, const Runtime& runtime, Persisten
   return persistent_forward_layout(cell_of(s.cell), planes_of(op.x.dtype), int(s.hidden),
                                    int(s.batch), cuda_runtime(runtime).sms(), form);
 }
-struct WeightStreaming {};  // stands for a form
+struct WeightStreaming {};  // a tag in place of a form
 WeightStreamingLayout forward_layout(const Rnn& op, const Runtime& runtime, WeightStreaming) {
   const RnnShape& s = op.shape;
   return weight_streaming_forward_layout(cell_of(s.cell), planes_of(op.x.dtype), int(s.hidden),
@@ -40,7 +40,7 @@ Cover covers_forward(const Rest& rest, Form form) {
   return cover_unless({}, 1, slices.total());
 }
 
-// One direction.
+// The pass of one direction.
 template <typename T, typename Layout>
 struct ForwardPassLaunches {
   Multiply of_x;

@@ -2,7 +2,7 @@
 
 #include "ridgeline/cuda/recurrent/pass.cuh"
 
-// What the launchers of both directions share.
+// Code that the launchers of both directions share.
 namespace ridgeline::cuda::recurrent {
 
 // Calls f<cell>.
@@ -21,7 +21,7 @@ auto dispatch_cell(Cell cell, F f) {
   return f.template operator()<Cell::lstm>();
 }
 
-// Cooperatively, in clusters where the layout has them.
+// Launches cooperatively, and in clusters if the layout has them.
 inline cudaError_t launch_resident_blocks(const void* kernel, const PersistentLayout& layout,
                                           void* params, cudaStream_t stream) {
   if (auto e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -45,9 +45,9 @@ inline cudaError_t launch_resident_blocks(const void* kernel, const PersistentLa
   return cudaLaunchKernelExC(&config, kernel, arguments);
 }
 
-constexpr size_t kMostShared = 227 << 10;  // of a block on Hopper
+constexpr size_t kMostShared = 227 << 10;  // per block on Hopper
 
-// How many blocks of a layout can be resident at once; sets the refusal where not all can.
+// How many blocks of a layout can be resident at once; sets the refusal if not all can.
 inline int check_resident(const void* kernel, PersistentLayout& layout) {
   cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                        int(layout.shared_bytes));
@@ -87,21 +87,21 @@ inline int check_resident(const void* kernel, PersistentLayout& layout) {
   return most;
 }
 
-// The smallest even number of units a block that takes no more blocks than there are SMs.
+// The smallest even number of units per block that needs no more blocks than there are SMs.
 inline int units_for(int hidden, int sms) {
   const int units = (hidden + sms - 1) / sms;
   return units + units % 2;
 }
 
-// What a layout's shared memory holds besides a product's own, in bytes.
+// What a layout's shared memory holds beside the product's own part, in bytes.
 struct SharedNeeds {
-  int state_floats;     // a thread keeps of a sample
-  size_t fetched;       // what a thread reads of a pair of units in an iteration
-  size_t shared_panel;  // that a panel's sums take in a cluster
+  int state_floats;     // floats that a thread keeps per sample
+  size_t fetched;       // what a thread reads for a pair of units in an iteration
+  size_t shared_panel;  // the sums of a panel in a cluster
 };
 
-// Shares out shared memory: sets what is kept in it, and how far ahead the gates fetch. False where
-// the samples of a group are too many.
+// Distributes shared memory: sets what is kept in it, and how far ahead the gates prefetch. Returns
+// false if a group has too many samples.
 inline bool fit_memory(PersistentLayout& layout, int planes, const SharedNeeds& needs) {
   PassShape& s = layout.shape;
   const bool groups = s.swapped;
@@ -120,12 +120,12 @@ inline bool fit_memory(PersistentLayout& layout, int planes, const SharedNeeds& 
   const auto used = [&] {
     return product + s.buffers * s.sum_parts * warp_sums + states + s.depth * fetched;
   };
-  const auto fit = [&] {  // chunks that find room in shared memory
+  const auto fit = [&] {  // chunks that fit in shared memory
     if (used() > kMostShared) return -1;
     const int room = int((kMostShared - used()) / chunk);
     return room < more ? room : more;
   };
-  // What makes room for weights, the cheapest first.
+  // The ways to make room for weights, the cheapest first.
   s.depth = kFetchDepth;
   if (fit() < more) s.depth = 1;
   if (fit() < more) s.buffers = 1;
@@ -143,8 +143,8 @@ inline bool fit_memory(PersistentLayout& layout, int planes, const SharedNeeds& 
   return true;
 }
 
-// Fills in what follows from units, the kernel (row_tiles, held_chunks or group_steps with their
-// panel_samples and product_floats, cluster) and the inner extent of `vec8s`.
+// Fills in what follows from the units, the GPU function (row_tiles, held_chunks or group_steps
+// with their panel_samples and product_floats, cluster) and the inner extent of `vec8s`.
 inline void complete_layout(PersistentLayout& layout, int planes, int hidden, int vec8s, int batch,
                             int sms, const SharedNeeds& needs) {
   PassShape& s = layout.shape;
@@ -154,8 +154,8 @@ inline void complete_layout(PersistentLayout& layout, int planes, int hidden, in
   s.vec8s = vec8s;
   const bool groups = s.swapped = layout.group_steps > 0;
   s.sum_parts = groups ? 2 : kWarps;
-  // A warp or warpgroup has a share that is as long for all, in a stack half of them have the
-  // layer's own.
+  // All warps or warpgroups have shares of equal length; in a stack, half of them have the layer's
+  // own weights.
   const int shares = (s.layers > 1 ? s.sum_parts / 2 : s.sum_parts) * s.cluster;
   bool fits = true;
   if (groups) {
@@ -173,8 +173,8 @@ inline void complete_layout(PersistentLayout& layout, int planes, int hidden, in
     layout.refusal = "more hidden units than the GPU has room for";
     return;
   }
-  // As many groups of samples as there is room for, 8 samples at least each, 16 panels at most, by
-  // warpgroups as many as find room beside what those keep.
+  // As many groups of samples as there is room for, with at least 8 samples each and at most 16
+  // panels; with warpgroups, as many panels as fit beside what those keep.
   const int most = sms / s.tiles, wanted = (batch + 7) / 8;
   s.groups = most < wanted ? most : wanted;
   const int sample_tiles = (wanted + s.groups - 1) / s.groups;
@@ -188,11 +188,11 @@ inline void complete_layout(PersistentLayout& layout, int planes, int hidden, in
   layout.refusal = "too many samples for one pass";
 }
 
-// Makes the slots of a layer ready: absent, or the initial state.
+// Initialises the slots of a layer: absent, or the initial state.
 template <typename T, bool kStates>
 cudaError_t begin_exchange(const PassShape& shape, const Sequence& s, const T* h0, int first_sample,
                            int samples, uint4* exchange, cudaStream_t stream) {
-  // Sixteen slots a thread at least, so that finding out what begins a word is worth it.
+  // At least sixteen slots per thread, so that computing the initial value of a word pays off.
   const int slots = shape.slots(s.steps), apart = slots < 16 ? 1 : slots < 256 ? slots / 16 : 16;
   const dim3 blocks(unsigned((shape.step_words + 127) / 128), unsigned(apart),
                     unsigned(shape.groups));

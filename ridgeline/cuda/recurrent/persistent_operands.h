@@ -10,8 +10,8 @@
 // Helpers that the kernels of persistent passes share.
 namespace ridgeline::cuda::recurrent {
 
-// What the passes that keep weights on chip take. cuBLASLt multiplies x before those that go
-// forward.
+// The precisions of the passes that keep weights on chip. Before a forward pass, cuBLASLt computes
+// the products with x.
 inline constexpr Precisions kPassPrecisions = kStoredInFp32 | kHalves;
 constexpr Traits forward_traits(Precisions precisions) {
   return {
@@ -24,7 +24,7 @@ inline std::string refuse_pass(const RnnShape& s, DType dtype) {
   return {};
 }
 
-// Planes of bf16 that a value goes through the tensor cores as.
+// The number of bf16 planes in which the tensor cores multiply a value.
 inline int planes_of(DType dtype) { return dtype == DType::fp32 ? 3 : 1; }
 
 // Calls f with the device type.
@@ -53,7 +53,7 @@ struct PassMemory {
   }
 };
 
-// from_x[rows, gates * H] = x . w_ih^T, of all steps
+// from_x[rows, gates * H] = x . w_ih^T, for all timesteps
 inline RowProduct input_product(const Rnn& op, Precision precision) {
   const RnnShape& s = op.shape;
   RowProduct p;
@@ -88,7 +88,7 @@ inline std::string refuse_forward(const Rnn& op) {
   return reason;
 }
 
-// What a direction of a layer reads and writes, but for its workspace.
+// What a direction of a layer reads and writes, except for its workspace.
 template <typename T>
 PersistentForward<T> forward_args(const Rnn& op, int64_t d, const Binding& binding) {
   const RnnWeights& w = op.weights[size_t(d)];

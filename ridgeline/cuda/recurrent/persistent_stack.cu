@@ -4,7 +4,7 @@
 namespace ridgeline::cuda::recurrent {
 namespace {
 
-// The kernel of a layout; null where none was built.
+// The GPU function for a layout; null if none was built.
 template <typename T, Cell kCell>
 const void* kernel_of(const PersistentLayout& layout) {
   const void* found = nullptr;

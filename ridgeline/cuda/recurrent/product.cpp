@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kProposals = 3;
 
-// The same in the library's column-major eyes: d^T = b^T . a^T.
+// The product in cuBLASLt's column-major view: d^T = b^T . a^T.
 Product product_of(const RowProduct& p) {
   Product product;
   product.dtype = p.dtype;
@@ -31,7 +31,7 @@ const void* moved(const void* data, int64_t elements, DType dtype) {
   return static_cast<const std::byte*>(data) + elements * int64_t(size_of(dtype));
 }
 
-// An address as aligned as the least aligned of those a stride apart.
+// An address with the alignment of the least aligned of those that are a stride apart.
 const void* least_aligned(const void* data, int64_t stride, DType dtype) {
   const auto bits = reinterpret_cast<uintptr_t>(data) | uintptr_t(stride) * size_of(dtype);
   return reinterpret_cast<const void*>(bits);

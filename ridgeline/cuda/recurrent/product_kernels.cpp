@@ -8,7 +8,7 @@ namespace {
 
 using namespace recurrent;
 
-// By whom the products are made; of cuBLASLt's proposals, which.
+// What computes the products, and which of cuBLASLt's proposals.
 struct Choice {
   Multiplier by;
   int proposal;
@@ -18,8 +18,8 @@ int64_t gradients_pitch(const RnnShape& s) {
   return s.directions() * gradient_vectors(s.cell) * s.hidden;
 }
 
-// dx[rows, in] = gate gradients . w_ih. With both directions the weights are laid one below the
-// other, zeros where gru's fourth vector meets them, so that dx is one sum, rounded once.
+// dx[rows, in] = gate gradients . w_ih. With both directions the weights are stacked vertically,
+// with zeros for gru's fourth vector, so that dx is one sum, rounded once.
 RowProduct grad_x_product(const RnnGradX& op, Precision precision) {
   const RnnShape& s = op.shape;
   RowProduct p;
@@ -106,7 +106,7 @@ RowProduct grad_w_product(const RnnGradW& op, int64_t gate_count, int64_t width,
   return p;
 }
 
-// gru's last gate meets h by a vector of its own, so w_hh's product is two.
+// gru's last gate is multiplied with h by a vector of its own, so w_hh needs two products.
 int64_t joined_gates(const RnnShape& s) { return s.cell == CellKind::gru ? 2 : gates(s.cell); }
 
 struct GradWMemory {
@@ -166,7 +166,7 @@ struct WeightGradients {
 
   cudaError_t run(cudaStream_t stream) const {
     cudaError_t error = launch_states_before<T>(sequence, y, h0, before, stream);
-    // The second direction finds what the first one left.
+    // The second direction reuses what the first one left.
     if (error == cudaSuccess && cleared != nullptr && sequence.direction == 0) {
       error = launch_clear_padding<T>(sequence, x, int(in), cleared, stream);
     }

@@ -8,8 +8,8 @@
 
 namespace ridgeline::cuda::recurrent {
 
-// A second stream whose work a first one waits for in places. Both may be part of one captured
-// graph.
+// A second stream, whose work a first stream waits for at certain points. Both may be part of one
+// captured graph.
 class SideStream {
  public:
   explicit SideStream(int64_t marks) : marks_(size_t(marks) + 1) {
@@ -28,7 +28,7 @@ class SideStream {
   SideStream& operator=(const SideStream&) = delete;
 
   cudaStream_t stream() const { return stream_; }
-  // What follows here comes after what `main` was asked for so far.
+  // Later work on this stream waits for what `main` has enqueued so far.
   cudaError_t fork(cudaStream_t main) const {
     const cudaError_t error = cudaEventRecord(marks_.back(), main);
     return error != cudaSuccess ? error : cudaStreamWaitEvent(stream_, marks_.back(), 0);

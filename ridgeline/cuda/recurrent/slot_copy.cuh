@@ -15,7 +15,7 @@ __device__ inline void copy_slot_async(uint4* to, const uint4* from) {
 }
 
 // Waits until all copied words are valid: copies those again that the sender had not written yet.
-// Called by whole warps; returns how often it had to copy again.
+// Called by whole warps; returns how many times it had to copy again.
 template <int kCount, int kApart>
 __device__ inline int await_slot(uint4* here, const uint4* from) {
   for (int again = 0;; ++again) {

@@ -6,7 +6,7 @@ namespace {
 
 using namespace recurrent;
 
-// How many layers stand on each other from here on, alike but for the first one's input.
+// How many stacked layers there are from here on that are alike except for the first one's input.
 size_t stacked_layers(const Rest& rest) {
   const auto* first = rest.get<Rnn>(0);
   if (first == nullptr) return 0;
@@ -30,7 +30,7 @@ PersistentLayout layout_of(const Rnn& op, size_t layers, const Runtime& runtime,
                                  int(s.batch), cuda_runtime(runtime).sms(), form);
 }
 
-// All layers that fit, or as many of them as do.
+// Covers all layers, or as many of them as fit.
 Cover covers_stack(const Rest& rest, PersistentForm form) {
   size_t layers = stacked_layers(rest);
   if (layers < 2) return Cover::no("no two layers of equal width on each other");

@@ -41,16 +41,17 @@ __global__ void rnn_gate_kernel(ForwardArgs<T> args, int step, int gate) {
     A* gates = args.from_h + int64_t(b) * cell_vectors(kCell) * H + j;
     const A from_x = sum_of_x<kCell>(args, s.row(b, s.time(step, length)), gate, j);
     const A from_h = sum_of_h<kCell>(args, b, gate, j);
-    const A first = gates[0];  // gru's r, when the last gate comes
+    const A first = gates[0];  // gru's r, for the last gate
     if (kCell == Cell::gru && gate == 2) gates[3 * H] = from_h;
     gates[gate * H] = gate_value<kCell>(gate, from_x, from_h, &first);
   }
 }
 
-// Kernels of a whole step have a row of blocks a sample and need not divide by H.
+// The functions of a whole timestep have one row of blocks per sample, so they need not divide by
+// H.
 constexpr int kStepThreads = 128;
 
-// to += what there is of an operand.
+// Adds an operand to `to`, if there is one.
 template <int kCount, typename T>
 __device__ void add_mixed(const MixedIn<T>& from, int at, Accumulated<T> (&to)[kCount]) {
   using A = Accumulated<T>;
@@ -65,11 +66,11 @@ __device__ void add_mixed(const MixedIn<T>& from, int at, Accumulated<T> (&to)[k
   for (int e = 0; e < kCount; ++e) to[e] += v[e];
 }
 
-// Halves take the fast functions, as the persistent passes do.
+// Half types use the fast functions, as the persistent passes do.
 template <typename T>
 using StepMath = std::conditional_t<sizeof(T) == 2, FastMath, ExactMath>;
 
-// A thread has kCount neighbouring units; H is a multiple of them.
+// A thread has kCount neighbouring units; H is a multiple of kCount.
 template <Cell kCell, typename T, bool kFused, int kCount>
 __global__ void rnn_forward_kernel(ForwardArgs<T> args, int step) {
   using A = Accumulated<T>;
@@ -232,7 +233,7 @@ dim3 step_blocks(const Sequence& s, int count) {
   const int each = kStepThreads * count;
   return dim3(unsigned((s.hidden + each - 1) / each), unsigned(s.batch < 65535 ? s.batch : 65535));
 }
-// Units of a thread: what 16 bytes of sums have.
+// Units per thread: as many as 16 bytes of sums hold.
 template <typename T>
 constexpr int kStepValues = 16 / sizeof(Accumulated<T>);
 

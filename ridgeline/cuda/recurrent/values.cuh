@@ -6,7 +6,7 @@
 // Neighbouring values that a thread loads and stores in one access.
 namespace ridgeline::cuda::recurrent {
 
-// So many neighbouring values, in one access.
+// kCount neighbouring values, in one access.
 template <typename T, int kCount>
 struct alignas(sizeof(T) * kCount) Values {
   T v[kCount];
@@ -30,8 +30,8 @@ template <int kCount, typename V>
 __device__ inline void store_zeros(V* to) {
   *reinterpret_cast<Values<V, kCount>*>(to) = {};
 }
-// Calls f with how many values one access takes: kCount where rows of `width` values lie so that it
-// can, else one.
+// Calls f with the number of values per access: kCount if the alignment of rows of `width` values
+// allows it, otherwise one.
 template <int kCount, typename F>
 void with_values(std::initializer_list<const void*> rows, int width, F f) {
   bool even = width % kCount == 0;

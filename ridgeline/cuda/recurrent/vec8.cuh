@@ -5,13 +5,13 @@
 // Vectors of eight neighbouring values of a row, which a thread loads at once.
 namespace ridgeline::cuda::recurrent {
 
-// Eight values as they lie in memory.
+// Eight values in their stored type.
 template <typename T>
 struct alignas(16) Vec8 {
   T v[8];
 };
 
-// Reads past the end of a row read these zeros instead, which needs no branch.
+// Loads past the end of a row read these zeros instead, which needs no branch.
 static __device__ const uint4 kZeros[2] = {};
 
 // Loads a vec8 of a row of `count` values, with zeros past the end. If rows have whole vec8s only
@@ -44,7 +44,7 @@ __device__ inline void with_evenness(int count, const void* rows, const F& f) {
   }
 }
 
-// Loads eight values of a row of `count`, as far as there are any, by 16 bytes where aligned.
+// Loads eight values of a row of `count`, with zeros past its end, in 16-byte accesses if aligned.
 template <typename T>
 __device__ inline void load_vec8(const T* row, int vec8, int count, float (&v)[8]) {
   const T* at = row + 8 * vec8;

@@ -7,8 +7,8 @@
 namespace ridgeline::cuda::recurrent {
 
 // Writes the weights in the layout that the blocks read: for each tile of units and 64 places, a
-// tile of rows of 128 bytes, with vec8s swizzled as wgmma reads them. Also writes the first state
-// of the slots, and clears the flags.
+// tile of rows of 128 bytes, with vec8s swizzled as wgmma reads them. Also writes the initial state
+// to the slots, and clears the flags.
 template <typename T, Cell kCell, int kQuads>
 __global__ void rnn_stream_begin_kernel(WeightStreamingForwardParams<T> p) {
   using Units = StreamUnits<kCell, kQuads>;

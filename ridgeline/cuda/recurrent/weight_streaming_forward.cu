@@ -5,7 +5,7 @@
 namespace ridgeline::cuda::recurrent {
 namespace {
 
-// Calls f<cell, quads, samples> of a shape.
+// Calls f<cell, quads, samples> for a shape.
 template <typename F>
 auto dispatch_shape(Cell cell, const StreamShape& shape, F f) {
   if (cell == Cell::gru) {
@@ -37,7 +37,7 @@ const void* kernel_of(Cell cell, const StreamShape& shape) {
   });
 }
 
-// Hidden units of a block, and how the samples are shared out.
+// Chooses the hidden units per block, and how the samples are distributed.
 void choose_shape(StreamShape& s, Cell cell, int hidden, int batch, int sms) {
   if (cell == Cell::gru) {
     s.samples = batch <= 32 ? 32 : batch <= 64 ? 64 : 128;

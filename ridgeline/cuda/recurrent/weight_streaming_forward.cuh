@@ -8,11 +8,12 @@
 
 namespace ridgeline::cuda::recurrent {
 
-// A block has all gates of some units for 32, 64 or 128 samples, the rows of its products: a
-// warpgroup has 64 of them (past 32 it multiplies what lies behind them in memory; nobody reads
-// that). The sums with x are where the accumulators begin, but for those of a GRU's last gate, and
-// the gates' functions are applied to them where they are. One warp copies state and weights, the
-// weights of the next step before its state is there; three ask L2 for the next step's sums with x.
+// A block has all gates of some units for 32, 64 or 128 samples, which are the rows of its
+// products. A warpgroup has 64 of them (with 32 it also multiplies the memory behind them, and the
+// results are discarded). The accumulators start with the sums with x, except for those of a GRU's
+// last gate, and the gates' functions are applied to them in registers. One warp copies state and
+// weights, the weights of the next timestep before its state has arrived; three warps prefetch the
+// next timestep's sums with x into L2.
 template <typename T, Cell kCell, int kQuads, int kSamples>
 class WeightStreamingForwardPass {
  public:
@@ -43,7 +44,7 @@ class WeightStreamingForwardPass {
              int64_t(group) * 2 * shape_.blocks_of_k * kStateBytes;
   }
 
-  // Whether this block has samples: the last launch of several may have fewer groups.
+  // Whether this block has samples: the last of several launches may have fewer groups.
   __device__ bool has_samples() const { return samples_ > 0; }
 
   __device__ void start() {
@@ -66,7 +67,7 @@ class WeightStreamingForwardPass {
     __syncthreads();
   }
 
-  // By one warp.
+  // Called by one warp.
   __device__ void copy() const {
     const bool first = threadIdx.x % 32 == 0;
     const int count = shape_.blocks_of_k, lead = min(shape_.stages, count);
@@ -91,7 +92,8 @@ class WeightStreamingForwardPass {
     }
   }
 
-  // By kPrefetchThreads: the sums with x of a step, while the one before is multiplied.
+  // Called by kPrefetchThreads threads: prefetches the sums with x of a timestep while the previous
+  // one is multiplied.
   __device__ void prefetch(int thread) const {
     const int bytes = 4 * min(Units::kUnits, hidden() - first_unit_);
     for (int step = 1; step < s_.steps; ++step) {
@@ -106,7 +108,7 @@ class WeightStreamingForwardPass {
     }
   }
 
-  // By a warpgroup.
+  // Called by a warpgroup.
   __device__ void apply(int group) const {
     Own own;
     begin(group, own);
@@ -133,21 +135,21 @@ class WeightStreamingForwardPass {
 
   static __device__ int lane_unit() { return threadIdx.x % 4; }
   __device__ int hidden() const { return s_.hidden; }
-  // Which block of places comes i-th. The order alternates from step to step, so that a step begins
-  // with the blocks that the step before ended with, whose weights are still in L2.
+  // Which block of places comes i-th. The order alternates between timesteps, so that a timestep
+  // begins with the blocks that the previous one ended with, whose weights are still in L2.
   __device__ int serpentine_block(int step, int i) const {
     return step % 2 == 0 ? i : shape_.blocks_of_k - 1 - i;
   }
   __device__ std::byte* kept_at(int i) const {
     return kept_ + __popcll(shape_.residents & ((uint64_t(1) << i) - 1)) * kWeightBytes;
   }
-  // Where the i-th block of places lies. Each thread block rotates the order differently, so that
-  // not all read the same memory at once.
+  // The index of the i-th block of places. Each thread block rotates the order differently, so that
+  // not all of them read the same memory at once.
   __device__ int place_block(int i) const {
     const int at = i + rotation_;
     return at < shape_.blocks_of_k ? at : at - shape_.blocks_of_k;
   }
-  // Of the i-th block of places.
+  // The weights of the i-th block of places.
   __device__ const std::byte* weights_at(int i) const {
     return reinterpret_cast<const std::byte*>(args_.l2_workspace) +
            (int64_t(tile_) * shape_.blocks_of_k + place_block(i)) * kWeightBytes;
@@ -158,7 +160,7 @@ class WeightStreamingForwardPass {
   __device__ const float* input_row(int sample, int step, int length) const {
     return args_.from_x + s_.row(sample, s_.time(step, length)) * (kGates * hidden());
   }
-  // Of all gates; of a GRU's last one with x and with h apart.
+  // The biases of all gates; for a GRU's last gate those with x and with h are separate.
   __device__ float4 bias_of(int u) const {
     float v[4] = {};
     for (int gate = 0; gate < kGates && first_unit_ + u < hidden(); ++gate) {
@@ -169,7 +171,7 @@ class WeightStreamingForwardPass {
     return {v[0], v[1], v[2], v[3]};
   }
 
-  // Waits for a stage and asks for its weights.
+  // Waits for a stage to be free and requests its weights.
   __device__ void begin_stage(int i, Stage& stage) const {
     const bool streamed = !shape_.is_resident(i);
     mbarrier_wait(&empty_[stage.index], stage.phase ^ 1);
@@ -179,7 +181,7 @@ class WeightStreamingForwardPass {
     if (streamed) bulk_load(to, weights_at(i), kWeightBytes, full);
     stage.advance(shape_.stages);
   }
-  // Until all blocks have handed over the state that `step` begins with.
+  // Waits until all blocks have stored the state that `step` begins with.
   __device__ void await_state(uint32_t step) const {
     for (int i = int(threadIdx.x % 32) * 4; i < shape_.tiles; i += 128) {
       uint4 v;
@@ -221,7 +223,7 @@ class WeightStreamingForwardPass {
     });
   }
 
-  // f(half, p, count, unit) for the runs of units of the samples there are.
+  // Calls f(half, p, count, unit) for the runs of units of the valid samples.
   template <typename F>
   __device__ void for_each_run(const Own& own, const F& f) const {
 #pragma unroll
@@ -233,7 +235,7 @@ class WeightStreamingForwardPass {
       });
     }
   }
-  // The sums begin with those of x.
+  // Initialises the sums with those of x.
   __device__ void load_inputs(int step, Own& own) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -286,7 +288,7 @@ class WeightStreamingForwardPass {
     if (threadIdx.x % 32 == 0) mbarrier_arrive(&empty_[index]);
   }
 
-  // The gates' values; h and c move on.
+  // Computes the gates' values and updates h and c.
   __device__ void move_on(int step, Own& own) const {
 #pragma unroll
     for (int p = 0; p < kQuads; ++p) {
@@ -368,7 +370,7 @@ class WeightStreamingForwardPass {
   std::byte *stages_, *kept_, *slots_;
   float4* biases_;
   Mbarrier *full_, *empty_;
-  volatile int* begun_;  // steps whose products have begun
+  volatile int* begun_;  // timesteps whose products have begun
   uint32_t* flags_;
   int tile_, first_unit_, first_sample_, samples_, rotation_;
 };
@@ -376,13 +378,14 @@ class WeightStreamingForwardPass {
 template <typename T, Cell kCell, int kQuads, int kSamples>
 __global__ void __launch_bounds__(kBlockThreads, 1)
     rnn_forward_weight_streaming_kernel(const __grid_constant__ WeightStreamingForwardParams<T> p) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL  // the kernels refuse others
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL  // the kernels refuse other GPUs
   extern __shared__ __align__(16) std::byte shared_bytes[];
   using Pass = WeightStreamingForwardPass<T, kCell, kQuads, kSamples>;
   Pass pass(p, shared_bytes);
   if (!pass.has_samples()) return;
   pass.start();
-  // The same in all of a warp, known to be: descriptors are made of it.
+  // Uniform over the warp in a form the compiler recognises, because descriptors are derived from
+  // it.
   const int group = __shfl_sync(~0u, int(threadIdx.x) / 128, 0);
   const int thread = int(threadIdx.x) - 2 * 128;
   if (group < 2) {

@@ -16,7 +16,7 @@ struct WeightStreamingForwardParams {
   StreamShape shape;
 };
 
-// Which unit of a block a thread (of four side by side) has as its p-th: four in a row, so that
+// Which unit of a block a thread (of four adjacent ones) has as its p-th: runs of four, so that
 // they are loaded and stored together; the rest in ones or twos.
 template <Cell kCell, int kQuads>
 struct StreamUnits {
@@ -27,13 +27,14 @@ struct StreamUnits {
   static __host__ __device__ constexpr int unit(int p, int t) {
     return p < kFull ? p / 4 * 16 + 4 * t + p % 4 : 4 * kFull + kLeft * t + p - kFull;
   }
-  // The gate and unit of a row of the block's weights, as the accumulators of wgmma lie: a thread
-  // has two columns of each group of 8: the gates of its units, one after the other.
+  // The gate and unit of a row of the block's weights, in the order of wgmma's accumulators: a
+  // thread has two columns of each group of 8, which are the gates of its units, one after the
+  // other.
   static __host__ __device__ constexpr int gate_of(int row) { return column(row) % kGates; }
   static __host__ __device__ constexpr int unit_of(int row) {
     return unit(column(row) / kGates, row % 8 / 2);
   }
-  // The accumulator of a gate of a thread's p-th unit, of its first sample or its second.
+  // The accumulator of a gate of a thread's p-th unit, for its first sample or its second.
   static __host__ __device__ constexpr int sum(int half, int p, int gate) {
     const int column = p * kGates + gate;
     return column / 2 * 4 + 2 * half + column % 2;
@@ -47,7 +48,7 @@ struct StreamUnits {
   }
 
  private:
-  // Of a thread's columns.
+  // The index among a thread's columns.
   static __host__ __device__ constexpr int column(int row) { return row / 8 * 2 + row % 2; }
 };
 
@@ -56,18 +57,18 @@ template <Cell kCell, int kQuads>
 struct StreamOwn {
   using Units = StreamUnits<kCell, kQuads>;
   float sums[2 * Units::kGates * kQuads];
-  uint32_t gates[2][kQuads][2];  // of a unit, as they are stored
+  uint32_t gates[2][kQuads][2];  // of a unit, in their stored form
   float h[2][kQuads], c[2][kQuads];
   float last_x[2][kQuads];   // the sum with x of a GRU's last gate
-  int sample[2], length[2];  // of the block's; length 0 where there is none
+  int sample[2], length[2];  // index within the block; length is 0 if there is none
   __device__ float& sum(int half, int p, int gate) { return sums[Units::sum(half, p, gate)]; }
-  // Where the sum with x of a gate goes.
+  // The accumulator that the sum with x of a gate is added to.
   __device__ float& input(int half, int p, int gate) {
     return kCell == Cell::gru && gate == 2 ? last_x[half][p] : sum(half, p, gate);
   }
 };
 
-// Neighbouring values; zeros where there are none.
+// Neighbouring values; zeros if there are none.
 template <int kCount, typename V>
 __device__ inline void load_run(const V* from, float* to) {
   Values<V, kCount> v = {};
@@ -83,7 +84,7 @@ __device__ inline void store_run(T* to, const float* from) {
   *reinterpret_cast<Values<T, kCount>*>(to) = v;
 }
 
-// D[64, N] += A[64, 16] B[16, N] of the widths that others do not take.
+// D[64, N] += A[64, 16] B[16, N] for widths that the other headers do not have.
 // clang-format off
 #define RIDGELINE_D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define RIDGELINE_D20(i) RIDGELINE_D4(i), RIDGELINE_D4(i + 4), RIDGELINE_D4(i + 8), \
@@ -142,7 +143,7 @@ __device__ inline void stream_wgmma(float (&d)[kCount], uint64_t a, uint64_t b) 
 #undef RIDGELINE_D4
 // clang-format on
 
-// A place in the ring of stages.
+// A position in the ring of stages.
 struct Stage {
   int index = 0;
   uint32_t phase = 0;

@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kRowThreads = 128;
 
-// A row of blocks a step of a sample. Rows are a multiple of kCount values apart.
+// One row of blocks per timestep of a sample. Rows are a multiple of kCount values apart.
 template <typename T, int kCount>
 __global__ void rnn_states_before_kernel(Sequence s, const T* y, const T* h0, T* before) {
   const int H = s.hidden, j = (blockIdx.x * kRowThreads + threadIdx.x) * kCount;
@@ -41,9 +41,9 @@ __global__ void rnn_clear_padding_kernel(Sequence s, const T* x, int width, T* c
   }
 }
 
-// parts[p, c] = the sum over every kBiasParts-th row of x[r * pitch + c], from the p-th on, in
-// eights: a block has 32 * kCount columns, its warps share out the rows. kCount divides pitch and
-// columns.
+// parts[p, c] = the sum over every kBiasParts-th row, from the p-th on, of x[r * pitch + c], in
+// groups of eight. A block has 32 * kCount columns, and its warps split the rows. kCount divides
+// pitch and columns.
 constexpr int kSumWarps = 8;
 
 template <typename T, int kCount>
@@ -90,7 +90,7 @@ __global__ void rnn_bias_gradients_kernel(const Accumulated<T>* parts, int gates
   if (vector == gates) db_hh.put(column - hidden, sum);
 }
 
-// A row of blocks a step of a sample, each thread with `count` of its `width` values.
+// One row of blocks per timestep of a sample; each thread has `count` of its `width` values.
 dim3 row_blocks(const Sequence& s, int width, int count) {
   const int each = kRowThreads * count;
   const int64_t rows = int64_t(s.batch) * s.steps;

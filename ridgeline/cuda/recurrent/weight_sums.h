@@ -5,21 +5,21 @@
 #include "ridgeline/cuda/plain/mixed_operand.h"
 #include "ridgeline/cuda/recurrent/cell.h"
 
-// What the gradients of a layer's weights take beside the large products after the loop.
+// Operations that the gradients of a layer's weights need beside the large products after the loop.
 namespace ridgeline::cuda::recurrent {
 
-// before[B, T, H]: the state that each step began with; zero in the padding.
+// before[B, T, H]: the state that each timestep began with; zero in the padding.
 template <typename T>
 cudaError_t launch_states_before(const Sequence& sequence, const T* y, const T* h0, T* before,
                                  cudaStream_t stream);
 
-// cleared[B, T, width] = x, but zero in the padding: what lies there may be a NaN or an infinity,
-// which times a gate gradient of zero is no zero.
+// cleared[B, T, width] = x, but zero in the padding: the padding may hold NaN or infinity, whose
+// product with a gate gradient of zero is not zero.
 template <typename T>
 cudaError_t launch_clear_padding(const Sequence& sequence, const T* x, int width, T* cleared,
                                  cudaStream_t stream);
 
-// db_ih and db_hh, either of which may be null: the sums over all rows of the gate gradients, in a
+// db_ih and db_hh, each of which may be null: the sums over all rows of the gate gradients, in a
 // fixed order. `parts` is [kBiasParts, vectors * H].
 constexpr int kBiasParts = 64;
 template <typename T>

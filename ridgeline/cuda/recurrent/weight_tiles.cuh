@@ -5,21 +5,21 @@
 #include "ridgeline/cuda/device/async_copy.cuh"
 #include "ridgeline/cuda/device/shared_matrix.cuh"
 
-// How the products by warpgroups take their weights before the first step: in tiles of 64 rows by
-// 64 places, as wgmma takes them from shared memory. That is waiting for memory and little else, in
-// every launch, so all of it is on its way at once.
+// How the warpgroup products load their weights before the first timestep: in tiles of 64 rows by
+// 64 places, in the layout that wgmma reads from shared memory. Every launch does this and mostly
+// waits for memory, so all loads are in flight at once.
 namespace ridgeline::cuda::recurrent {
 
 constexpr int kWeightTile = 64, kWeightTileWords = kWeightTile * 8;  // uint4s
 
-// Whether all rows of a matrix begin at addresses of 16 bytes.
+// Whether all rows of a matrix start at multiples of 16 bytes.
 template <typename T>
 __device__ inline bool aligned_rows(const T* first, int width) {
   return width * sizeof(T) % 16 == 0 && reinterpret_cast<uintptr_t>(first) % 16 == 0;
 }
 
-// What stands together in memory of a tile: the places of a row, or (backward) the rows at a place.
-// There are `count` of them, none where it is below 1, and zeros behind.
+// The contiguous lines of a tile: the places of a row, or (backward) the rows at a place. There are
+// `count` values, none if it is below 1, and zeros follow.
 template <typename T>
 struct WeightLine {
   static_assert(sizeof(T) == 2);
@@ -29,7 +29,7 @@ struct WeightLine {
   __device__ void prefetch() const {
     if (count > 0) asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
   }
-  // Eight of them, to shared memory; of `aligned` lines by a copy that runs beside the thread.
+  // Copies eight of them to shared memory; asynchronously if lines are `aligned`.
   __device__ void copy_vec8(int vec8, uint4* to, bool aligned) const {
     const int left = count - 8 * vec8;
     if (aligned) {
@@ -49,8 +49,8 @@ struct WeightLine {
   }
 };
 
-// Threads of a warpgroup bring their share of a tile; line_of(line) gives its lines. The vec8s of
-// a line are swapped by its number, as wgmma expects them.
+// The threads of a warpgroup copy their share of a tile; line_of(line) returns its lines. The vec8s
+// of a line are swizzled by its index, as wgmma expects them.
 template <typename LineOf>
 __device__ inline void copy_weight_tile(uint4* tile, const LineOf& line_of, bool aligned) {
 #pragma unroll
@@ -60,14 +60,14 @@ __device__ inline void copy_weight_tile(uint4* tile, const LineOf& line_of, bool
   }
 }
 
-// The left factors of the four products of a tile, as wgmma takes them from registers.
-// kTransposed: lines are of places.
+// Loads the left factors of the four products of a tile into registers for wgmma. kTransposed:
+// lines belong to places.
 template <bool kTransposed>
 __device__ inline void load_weight_tile(const uint4* tile, uint32_t (&a)[4][4]) {
   const int warp = int(threadIdx.x) / 32 % 4, i = int(threadIdx.x) / 8 % 4, in = threadIdx.x % 8;
 #pragma unroll
   for (int s = 0; s < 4; ++s) {
-    // Matrix i is of eight rows, the first or second of the warp's, and eight places.
+    // Matrix i has eight rows, the first or second eight of the warp's, and eight places.
     const int line = kTransposed ? 16 * s + i / 2 * 8 + in : 16 * warp + i % 2 * 8 + in;
     const int vec8 = kTransposed ? 2 * warp + i % 2 : 2 * s + i / 2;
     const uint32_t address = shared_address(tile + line * 8 + ((vec8 ^ line) & 7));
@@ -79,8 +79,9 @@ __device__ inline void load_weight_tile(const uint4* tile, uint32_t (&a)[4][4]) 
   }
 }
 
-// A warpgroup brings kTiles tiles; line_of(tile, line) gives their lines. `barrier`: a named one of
-// the warpgroup's. The loop stays a loop: code that runs once has to come from memory too.
+// A warpgroup copies kTiles tiles; line_of(tile, line) returns their lines. `barrier` is a named
+// barrier of the warpgroup. The loop is not unrolled: code that runs once has to be fetched from
+// memory too.
 template <int kTiles, typename TileAt, typename LineOf>
 __device__ inline void bring_weight_tiles(const TileAt& tile_at, int barrier, const LineOf& line_of,
                                           bool aligned) {
@@ -94,7 +95,7 @@ __device__ inline void bring_weight_tiles(const TileAt& tile_at, int barrier, co
   named_barrier(barrier, 128);
 }
 
-// Takes them into its registers; their memory is free then.
+// Loads them into registers; their memory is then free.
 template <bool kTransposed, int kTiles, typename TileAt>
 __device__ inline void hold_weight_tiles(const TileAt& tile_at, int barrier,
                                          uint32_t (&a)[kTiles][4][4]) {

@@ -5,8 +5,8 @@
 #include "ridgeline/cuda/tile/head_sums.cuh"
 #include "ridgeline/cuda/tile/tile.h"
 
-// What becomes of the sums of a tile. An epilogue's visit(f) calls f with what is done to each sum,
-// (row, col, sum): one type for each way, so that nothing is decided sum by sum.
+// What is done with the sums of a tile. An epilogue's visit(f) calls f with a functor (row, col,
+// sum) that is applied to each sum: one type per case, so that nothing is decided for each sum.
 namespace ridgeline::cuda::tile {
 
 // y = f(sum + b[col])
@@ -70,7 +70,7 @@ struct StoreSlope {
   __device__ void leave() const {}
 };
 
-// The gradient of one weight, or of one bias: stored, or applied where it is made.
+// The gradient of one weight or bias: stored, or applied immediately.
 template <typename T>
 struct StoreOrUpdate {
   static constexpr bool kSumRows = true;
@@ -109,7 +109,7 @@ struct StoreOrUpdate {
   __device__ void meanwhile() const {
     if (args.head.parts > 0) apply_head_sums(args.head);
   }
-  // Every block has read the tick when it has counted itself.
+  // A block that has incremented the counter has read the tick.
   __device__ void leave() const {
     if (args.tick == nullptr) return;
     __syncthreads();

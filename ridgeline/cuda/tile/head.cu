@@ -12,11 +12,12 @@ namespace ridgeline::cuda {
 namespace {
 
 constexpr int kThreads = 512, kWarps = kThreads / 32;
-constexpr int kWarpRows = 2;  // rows a warp has in hand at once: each read of w serves them all
+constexpr int kWarpRows = 2;  // rows per warp at once: each read of w serves them all
 constexpr int kMostRows = kWarps * kWarpRows;
 
 // Shared memory: dl [rows, kClasses rounded up to fours], h [rows, pitch], w [kClasses, pitch].
-// What lies behind the classes and behind a row's hidden units is zero, so that loops need not ask.
+// Padding past the classes and past a row's hidden units is zero, so that loops need no bounds
+// checks.
 __host__ __device__ constexpr int rounded_up(int count) { return (count + 3) / 4 * 4; }
 
 template <typename T>
@@ -41,8 +42,8 @@ __device__ T warp_most(T x) {
   return x;
 }
 
-// [rows, columns], `total` rows with those behind zero, into rows of `pitch`. Rows that lie aligned
-// are copied by 16 bytes; they are there after the copies' wait and a barrier.
+// Copies [rows, columns] to rows of `pitch`, with zeros from there up to `total` rows. Aligned rows
+// are copied in units of 16 bytes; they are available after the copies' wait and a barrier.
 template <typename T>
 __device__ void load(T* to, const T* from, int rows, int total, int columns, int pitch) {
   constexpr int kChunk = 16 / int(sizeof(T));
@@ -61,9 +62,9 @@ __device__ void load(T* to, const T* from, int rows, int total, int columns, int
   }
 }
 
-// Adds up each of a lane's values over the warp. Lanes hand half of theirs over and keep the sums
-// of the other half, until one is left: a fifth of the exchanges that a sum of each would take.
-// Returns the sum of value *which, -1 where the lane was left with none.
+// Sums each of a lane's values over the warp. Lanes pass on half of their values and keep the sums
+// of the other half, until one is left; this takes a fifth of the shuffles of separate sums.
+// Returns the sum of value *which, or -1 if the lane is left with none.
 template <int kCount, int kApart, typename T>
 __device__ T scatter_sums(const T (&values)[kCount], int* which) {
   constexpr int kHalf = (kCount + 1) / 2;
@@ -87,8 +88,8 @@ __device__ T scatter_sums(const T (&values)[kCount], int* which) {
   return sum;
 }
 
-// Logits of a warp's rows, then loss and dl of each, class c in lane c. `b` is -infinity behind the
-// classes.
+// Computes the logits of a warp's rows, then loss and dl of each, with class c in lane c. `b` is
+// -infinity past the classes.
 template <typename T, int kClasses>
 __device__ void classify(const HeadArgs<T>& args, const T* h, const T* w, const T* b,
                          const int* labels, T* dl, int rows, int pitch, double* loss,
@@ -111,7 +112,7 @@ __device__ void classify(const HeadArgs<T>& args, const T* h, const T* w, const 
       }
     }
   }
-  // Sums go where dl will be, to their class's lane.
+  // Sums go where dl will be, to the lane of their class.
 #pragma unroll
   for (int r = 0; r < kWarpRows; ++r) {
     int c;
@@ -123,7 +124,7 @@ __device__ void classify(const HeadArgs<T>& args, const T* h, const T* w, const 
   for (int r = 0; r < kWarpRows; ++r) {
     if (first + r >= rows) continue;
     const T own = lane < kClasses ? dl[(first + r) * rounded_up(kClasses) + lane] : -T(INFINITY);
-    __syncwarp();  // read before dl takes their place
+    __syncwarp();  // the sums are read before dl replaces them
     const int label = labels[first + r];
     const T most = warp_most(own);
     const T power = exp(own - most);
@@ -137,7 +138,7 @@ __device__ void classify(const HeadArgs<T>& args, const T* h, const T* w, const 
   }
 }
 
-// dz, and the sums over this block's rows: a thread has a hidden unit.
+// dz, and the sums over this block's rows; a thread has one hidden unit.
 template <typename T, int kClasses, int kTerms>
 __device__ void descend(const HeadArgs<T>& args, const T* h, const T* w, const T* dl, int row0,
                         int rows, int pitch, T* part) {
@@ -213,7 +214,7 @@ __global__ void __launch_bounds__(kThreads, 1) head_forward_backward_kernel(Head
   double loss = 0;
   int correct = 0;
   classify<T, kClasses>(args, h, w, b, labels, dl, rows, pitch, &loss, &correct);
-  if (threadIdx.x % 32 == 0) {  // a warp's lanes have the same
+  if (threadIdx.x % 32 == 0) {  // all lanes of a warp have the same value
     warp_loss[threadIdx.x / 32] = loss;
     warp_correct[threadIdx.x / 32] = correct;
   }
@@ -232,7 +233,7 @@ __global__ void __launch_bounds__(kThreads, 1) head_forward_backward_kernel(Head
 #endif
 }
 
-// The classes a kernel is built for: ten are so common that they are not padded.
+// The numbers of classes that functions are built for: ten are so common that they are not padded.
 int built_classes(int classes) {
   return classes <= 10 ? 10 : classes <= 16 ? 16 : kHeadMostClasses;
 }
@@ -280,7 +281,7 @@ __global__ void __launch_bounds__(kSumThreads) head_sums_kernel(HeadSums<T> sums
 }  // namespace
 
 HeadLayout head_layout(int n, int hidden, int classes, size_t width) {
-  constexpr size_t kStatic = 2048;  // shared memory beside the dynamic
+  constexpr size_t kStatic = 2048;  // static shared memory
   int device = 0, sms = 0, shared = 0, generation = 0;
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);

@@ -9,10 +9,10 @@
 #include "ridgeline/cuda/plain/sgd.h"
 #include "ridgeline/cuda/tile/ordered_bits.h"
 
-// The top of a classifier in one kernel: last linear layer, softmax cross-entropy, its gradient,
-// the gradient of what lies below and its activation. h is read once, dz written once, and each
-// block leaves its share of the sums over the batch (of dw, db, the bias below, the loss), which
-// are then added up in a fixed order: by launch_head_sums, or inside another kernel
+// The top of a classifier in one launch: last linear layer, softmax cross-entropy, its gradient,
+// the gradient of the layer's input and of the activation below. h is read once, dz written once,
+// and each block leaves its share of the sums over the batch (for dw, db, the bias below, the
+// loss), which are then added in a fixed order: by launch_head_sums, or inside another function
 // (head_sums.cuh).
 namespace ridgeline::cuda {
 
@@ -25,33 +25,33 @@ struct HeadArgs {
   const T *h, *w, *b;  // b may be null
   const int32_t* label;
   T* dz;            // or null:
-  void* dz_terms;   // fp16 [n, terms, hidden], which add up to dz over dz_power (fp32 alone)
+  void* dz_terms;   // fp16 [n, terms, hidden], which add up to dz / dz_power (fp32 only)
   float* dz_power;  // [hidden]: powers of two
   int terms;
   OrderedBits<T>* dz_most;  // [hidden] or null: raised to the largest |dz| of each unit
   int n, hidden, classes;
-  ActivationFn activation;  // of h, by its output
+  ActivationFn activation;  // the activation whose output is h
   double scale;
-  int rows;  // a block's
+  int rows;  // per block
   T* partial;
   double* loss;
   int32_t* correct;
 };
 
-// How a head is shared out, and the memory its partial sums take.
+// How a head is distributed, and the memory for its partial sums.
 struct HeadLayout {
   int rows = 0, parts = 0;
   size_t shared_bytes = 0;
-  bool overlap = false;  // the GPU lets a kernel start up while the one before ends
-  // Of one part, in elements: dw [classes, hidden], db [classes], the sums over dz [hidden].
+  bool overlap = false;  // the GPU lets a launch start while the previous one ends
+  // The elements of one part: dw [classes, hidden], db [classes], the sums over dz [hidden].
   int64_t sums(int hidden, int classes) const {
     return int64_t(classes) * hidden + classes + hidden;
   }
 };
-// On the current device. No parts: it does not fit on chip.
+// For the current device. Has no parts if it does not fit on chip.
 HeadLayout head_layout(int n, int hidden, int classes, size_t width);
 
-// What the parts add up to, and the weights that it updates by SGD.
+// The sums of the parts, and the weights that they update by SGD.
 template <typename T>
 struct HeadSums {
   int parts = 0;  // 0: nothing to do
@@ -68,14 +68,14 @@ struct HeadSums {
   int32_t* correct = nullptr;  // [repeats] or null
 };
 
-// What ends a step beside the sums: a tick to increment when every block has read it, and a counter
-// that is zero before and after.
+// The end of a step beside the sums: a tick to increment when every block has read it, and a
+// counter that is zero before and after.
 struct StepEnd {
   int32_t* tick = nullptr;
   unsigned* done = nullptr;
 };
 
-// Adds the parts up and applies them.
+// Adds the parts and applies the sums.
 template <typename T>
 cudaError_t launch_head_sums(const HeadSums<T>& sums, const StepEnd& end, const HeadLayout& layout,
                              cudaStream_t stream);

@@ -5,10 +5,10 @@
 #include "ridgeline/cuda/tile/head.h"
 #include "ridgeline/cuda/tile/power.cuh"
 
-// The gradient that a head hands down: dz = dh * f', and the forms in which products take it.
+// The gradient that a head passes down: dz = dh * f', and the forms in which products read it.
 namespace ridgeline::cuda::tile {
 
-// f' of relu, tanh and sigmoid from their output, 1 for others: a + y * (b + c * y), or 0 or 1.
+// f' of relu, tanh and sigmoid from their output, and 1 for others: a + y * (b + c * y), or 0 or 1.
 template <typename T>
 struct Slope {
   T a, b, c;
@@ -25,7 +25,7 @@ struct Slope {
   }
 };
 
-// Where a thread puts dz of its hidden unit, row by row: whole (kTerms 0), or in fp16 terms.
+// Where a thread stores dz of its hidden unit, row by row: whole (kTerms 0), or in fp16 terms.
 template <typename T, int kTerms>
 struct DzOut {
   T* at;
@@ -42,7 +42,8 @@ struct DzOut {
     at += pitch;
   }
   __device__ void finish(const HeadArgs<T>& args, int j) const {
-    if (args.dz_most != nullptr) atomicMax(args.dz_most + j, most);  // the same whoever comes first
+    // The result does not depend on the order.
+    if (args.dz_most != nullptr) atomicMax(args.dz_most + j, most);
   }
 };
 template <int kTerms>
@@ -55,7 +56,7 @@ struct DzTerms {
   __device__ DzTerms(const HeadArgs<float>& args, int row0, int j, const float (&weight)[kClasses])
       : at(static_cast<__half*>(args.dz_terms) + int64_t(row0) * kTerms * args.hidden + j),
         pitch(args.hidden) {
-    // |dl| adds up to at most 2 * scale over the classes, and f' is at most 1.
+    // The sum of |dl| over the classes is at most 2 * scale, and f' is at most 1.
     float most = 0.0f;
 #pragma unroll
     for (int c = 0; c < kClasses; ++c) most = largest(most, weight[c]);

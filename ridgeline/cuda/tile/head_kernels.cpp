@@ -7,8 +7,8 @@
 namespace ridgeline::cuda {
 namespace {
 
-// linear, softmax_xent, its gradient, linear_grad_x, linear_grad_w and the sgd_updates; then, where
-// it follows, the gradient of the activation that made the linear's input.
+// linear, softmax_xent, its gradient, linear_grad_x, linear_grad_w and the sgd_updates; then, if it
+// follows, the gradient of the activation whose output the linear op reads.
 struct HeadOps {
   const Linear* linear = nullptr;
   const SoftmaxXent* loss = nullptr;
@@ -85,7 +85,7 @@ HeadLayout layout_of(const Linear& op) {
   return head_layout(int(op.n()), int(op.in()), int(op.out()), size_of(op.x.dtype));
 }
 
-// The slices of the workspace: each block's sums, losses and hits.
+// The slices of the workspace: each block's sums, losses and correct predictions.
 struct HeadWorkspace {
   void* partial;
   double* loss;

@@ -4,8 +4,8 @@
 
 namespace ridgeline::cuda {
 
-// The top of a classifier, from its last linear layer to the gradient of what lies below, updates
-// included, in two kernels (tile/head.h).
+// The top of a classifier, from its last linear layer to the gradient of that layer's input,
+// including updates, in two launches (tile/head.h).
 KernelTable head_kernels();
 
 }  // namespace ridgeline::cuda

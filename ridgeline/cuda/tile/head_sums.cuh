@@ -5,9 +5,9 @@
 
 namespace ridgeline::cuda::tile {
 
-// Adds up the parts of a head and applies the sums, 32 sums a block at a time, by every block of
-// the grid. Warps take every so-many-th part, and their sums are added in order: the result depends
-// on the number of warps, not on who comes first.
+// Adds the parts of a head and applies the sums, 32 sums per block at a time, by every block of the
+// grid. Each warp takes every so-many-th part, and the warps' sums are added in order: the result
+// depends on the number of warps, but not on their timing.
 template <typename T>
 __device__ void apply_head_sums(const HeadSums<T>& head) {
   constexpr int kMostWarps = 8;

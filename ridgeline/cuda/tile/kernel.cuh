@@ -7,7 +7,7 @@
 
 namespace ridgeline::cuda::tile {
 
-// D[m, n] = sum over k of A[m, k] B[n, k]; which index is contiguous is the math's business.
+// D[m, n] = sum over k of A[m, k] B[n, k]; the math decides which index is contiguous.
 template <typename T>
 struct Operands {
   const T* a = nullptr;
@@ -15,9 +15,9 @@ struct Operands {
   const T* b = nullptr;
   int64_t b_pitch = 0;
   int m = 0, n = 0, k = 0;
-  bool sum_rows = false;                // sum over k of A, too
-  bool a_wide = false, b_wide = false;  // may be copied by 16 bytes
-  // Where blocks share tiles: two slots of partial sums a block, two counters a tile.
+  bool sum_rows = false;                // also the sum over k of A
+  bool a_wide = false, b_wide = false;  // may be copied in units of 16 bytes
+  // If blocks share tiles: two slots of partial sums per block, two counters per tile.
   T* partial = nullptr;
   unsigned* counters = nullptr;
 };
@@ -28,8 +28,9 @@ struct alignas(16) Vector {
   T values[kCount];
 };
 
-// The blocks that share a tile meet: each has written its partial sums before any reads them.
-// Blocks are launched cooperatively, so all of them run. The last to leave sets the counters back.
+// A barrier of the blocks that share a tile: each has written its partial sums before any reads
+// them. Blocks are launched cooperatively, so all of them run. The last to leave resets the
+// counters.
 class Meeting {
  public:
   __device__ Meeting(unsigned* counters, int tile)
@@ -62,11 +63,11 @@ class Meeting {
   unsigned *arrived_, *left_;
 };
 
-// How the steps of all tiles, one tile after the other, are shared out: evenly. As many blocks as
-// tiles get a tile each.
+// Distributes the steps of all tiles, one tile after the other, evenly over the blocks (stream-K).
+// With as many blocks as tiles, each block gets one tile.
 struct Shares {
-  int steps;      // of a tile
-  int64_t total;  // of all
+  int steps;      // per tile
+  int64_t total;  // of all tiles
 
   __device__ Shares(int tile_steps, int tiles)
       : steps(tile_steps), total(int64_t(tile_steps) * tiles) {}
@@ -90,11 +91,11 @@ struct BlockProduct {
   static constexpr size_t kSharedBytes = size_t(S::kStages) * kStageSize * sizeof(T);
 
   Math math;
-  T row_sum = T(0);  // of row threadIdx.x of the tile, where kSumRows
+  T row_sum = T(0);  // of row threadIdx.x of the tile, if kSumRows
 
-  // Fragments are read one ahead of their products, over the ends of stages too: what a barrier and
-  // the reads behind it cost is hidden by the products in hand. meanwhile() runs while the first
-  // stages are on their way.
+  // Fragments are read one step ahead of their products, also across the ends of stages, so that
+  // products hide the cost of a barrier and of the reads after it. meanwhile() runs while the first
+  // stages are in flight.
   template <typename F>
   __device__ void run(const Operands<T>& p, int row0, int col0, int first, int last, T* stages,
                       F meanwhile) {
@@ -130,13 +131,13 @@ struct BlockProduct {
         const bool ends = block + 1 == Math::kBlocks;
         if (ends) {
           copy_async_wait<S::kStages - 2>();
-          __syncthreads();  // the next stage is there for all, and all have read this one
+          __syncthreads();  // the next stage is ready for all threads, and all have read this one
           slot = slot + 1 == S::kStages ? 0 : slot + 1;
           stage = stages + slot * kStageSize;
         }
         Math::read(next, stage, stage + StageA::kSize, ends ? 0 : block + 1);
         if (block == 0) {
-          fetch();  // into the place of the stage before this
+          fetch();  // into the slot of the stage before this one
           if (sums_rows) {
 #pragma unroll 4
             for (int d = 0; d < S::kDepth; ++d) row_sum += stage[StageA::at(int(threadIdx.x), d)];
@@ -147,13 +148,14 @@ struct BlockProduct {
       }
       math.end_stage();
     }
-    __syncthreads();  // the stages may be used again
+    __syncthreads();  // the stages may be reused
   }
 };
 
-// Each sum goes to what the epilogue's visit() gives; where its kSumRows and the operands say so,
-// sum over k of A[row, k] goes to its row_sum(row, sum). Its meanwhile() runs once a block, while
-// that waits for its first stages; its leave() is the last thing a block does.
+// Each sum is passed to the functor of the epilogue's visit(). If its kSumRows and the operands
+// request it, the sum over k of A[row, k] is passed to its row_sum(row, sum). Its meanwhile() runs
+// once per block, while the block waits for its first stages; its leave() is the last thing a block
+// does.
 template <typename Math, typename S, typename Epilogue>
 __global__ void __launch_bounds__(Math::kThreads, S::kBlocks)
     gemm_tile_kernel(Operands<typename Math::T> p, Epilogue epilogue) {
@@ -177,7 +179,7 @@ __global__ void __launch_bounds__(Math::kThreads, S::kBlocks)
            row_of(tile) + int(threadIdx.x) < p.m;
   };
   // Vectors `from` to `to` of this thread's sums of a tile, four or eight at once, so that their
-  // memory accesses overlap: fill(sums, vector) sets those from `vector` on, the last ones perhaps
+  // memory accesses overlap: fill(sums, vector) sets those from `vector` on, the last ones possibly
   // beyond `to`.
   constexpr int kAtOnce = 16 / Vec::kCount;
   static_assert(kVectors % kAtOnce == 0);
@@ -241,7 +243,7 @@ __global__ void __launch_bounds__(Math::kThreads, S::kBlocks)
     at += last - first;
   }
 
-  // What this block shares with others: its first tile, its last, or both, or none.
+  // The tiles that this block shares with others: its first, its last, both or none.
   for (int64_t at = begin; at < end;) {
     const int tile = int(at / shares.steps);
     const int64_t tile_begin = int64_t(tile) * shares.steps, tile_end = tile_begin + shares.steps;
@@ -250,7 +252,7 @@ __global__ void __launch_bounds__(Math::kThreads, S::kBlocks)
       const int sharers = highest - lowest + 1, mine = block - lowest;
       const Meeting meeting(p.counters, tile);
       meeting.wait(sharers);
-      // Only the lowest can have begun with another tile.
+      // Only the lowest block can have begun with another tile.
       const bool lowest_second = shares.begin(lowest) < tile_begin;
       const auto slot_of = [&](int sharer) {
         return p.partial + (2 * (lowest + sharer) + (sharer == 0 && lowest_second ? 1 : 0)) * kSlot;

@@ -7,7 +7,7 @@
 namespace ridgeline::cuda {
 namespace {
 
-// Tiles of another shape are often near the estimate's first choice; the planner times both.
+// Tiles of another shape are often close to the estimate's first choice; the planner measures both.
 constexpr int kProposals = 2;
 
 template <typename Op>
@@ -51,7 +51,7 @@ Cover covers_grad_w_sgd(const Rest& rest, int proposal) {
   });
 }
 
-// A step that launches one of the math's kernels: launch(kernels, choice, memory, stream).
+// A step that launches one of the math's functions: launch(kernels, choice, memory, stream).
 template <typename T, typename Op, typename Launch>
 std::unique_ptr<Step> product_step(const Span& span, const Binding& binding, const Op& op,
                                    int proposal, Launch launch) {
@@ -73,7 +73,7 @@ std::unique_ptr<Step> with_float(DType dtype, F f) {
   return dtype == DType::fp64 ? f(double{}) : f(float{});
 }
 
-// Of a linear alone, or with the activation that follows it.
+// Prepares a linear op alone, or with the activation that follows it.
 std::unique_ptr<Step> prepare_linear(const Span& span, const Binding& binding, int proposal) {
   const auto& op = span.get<Linear>(0);
   return with_float(op.x.dtype, [&](auto type) {
@@ -105,7 +105,7 @@ std::unique_ptr<Step> prepare_grad_x(const Span& span, const Binding& binding, i
   });
 }
 
-// Of the gradients alone, or with the updates that follow them.
+// Prepares the gradients alone, or with the updates that follow them.
 std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding, int proposal) {
   const auto& op = span.get<LinearGradW>(0);
   return with_float(op.x.dtype, [&](auto type) {

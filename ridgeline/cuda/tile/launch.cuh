@@ -5,12 +5,12 @@
 #include "ridgeline/cuda/tile/epilogue.cuh"
 #include "ridgeline/cuda/tile/kernel.cuh"
 
-// Chooses, sets up and launches the tile kernels of one family: a type with
-//   using T;  static constexpr TileMath kMath;  static constexpr int kVariants;  static constexpr
-//   double kFlops, an SM's rate while it is full of blocks (flop a microsecond);
-//   kShare[kVariants], of it by variant; template <Order a, Order b, typename F> static void
-//   with(int variant, F f), which calls f with a null pointer to Variant<Shape, Math>, or not at
-//   all where the family has none for that order.
+// Chooses, sets up and launches the tile functions of one family, which is a type with
+//   using T;  static constexpr TileMath kMath;  static constexpr int kVariants;
+//   static constexpr double kFlops, the rate of an SM full of blocks (flop per microsecond);
+//   kShare[kVariants], the fraction of it that each variant reaches;
+//   template <Order a, Order b, typename F> static void with(int variant, F f), which calls f with
+//   a null pointer to Variant<Shape, Math>, or not at all if the family has none for that order.
 namespace ridgeline::cuda::tile {
 
 template <typename TileShape, typename TileMathType>
@@ -19,7 +19,8 @@ struct Variant {
   using Math = TileMathType;
 };
 
-// The orders of A and B: Linear has k contiguous in both, LinearGradX in dy, LinearGradW in none.
+// The orders of A and B: Linear has k contiguous in both, LinearGradX in dy only, LinearGradW in
+// neither.
 template <typename F>
 void with_orders(TileProduct product, F f) {
   using K = std::integral_constant<Order, Order::k>;
@@ -37,7 +38,7 @@ void with_orders(TileProduct product, F f) {
 inline int64_t tiles_of(int64_t extent, int tile) { return (extent + tile - 1) / tile; }
 
 struct Limits {
-  int sms = 0, blocks = 0;  // resident blocks an SM
+  int sms = 0, blocks = 0;  // blocks: resident per SM
 };
 
 template <typename V, typename Epilogue>
@@ -62,24 +63,24 @@ struct Kernel {
   }
 };
 
-// A guess at the time: the busiest SM's work at `flops` a microsecond, which takes
-// eight warps to reach, and the partial sums' way through the L2.
+// An estimate of the time: the work of the busiest SM at `flops` per microsecond, which takes eight
+// warps to reach, and the transfer of partial sums through L2.
 template <typename V>
 double estimate_us(double flops, int64_t tiles, int64_t blocks, int64_t k, const Limits& limits) {
   using S = typename V::S;
-  constexpr double kL2 = 5e6;  // bytes a microsecond, of all blocks together
+  constexpr double kL2 = 5e6;  // bytes per microsecond, for all blocks together
   const bool shared = blocks != tiles;
   const double tile = 2.0 * S::kM * S::kN * double(tiles_of(k, S::kDepth) * S::kDepth);
   const double busiest = shared ? double(tiles) / limits.sms : double(tiles_of(tiles, limits.sms));
   const double resident = double(std::min<int64_t>(tiles_of(blocks, limits.sms), limits.blocks));
   const double full = std::min(1.0, 0.4 + 0.6 * resident * V::Math::kThreads / 256);
-  const double tile_parts = double(std::min(tiles, blocks) + blocks);  // of tiles
+  const double tile_parts = double(std::min(tiles, blocks) + blocks);  // partial tiles
   const double sums = tile_parts * S::kM * S::kN * sizeof(typename V::Math::T);
   return 3.0 + busiest * tile / (flops * full) + (shared ? 2.0 + 2 * sums / kL2 : 0.0);
 }
 
-// The best number of blocks for a variant: one a tile, or all that are resident at once, or one a
-// SM.
+// The best number of blocks for a variant: one per tile, as many as are resident at once, or one
+// per SM.
 template <typename V>
 TileChoice best_blocks(double flops, int64_t m, int64_t n, int64_t k, const Limits& limits) {
   using S = typename V::S;
@@ -91,7 +92,7 @@ TileChoice best_blocks(double flops, int64_t m, int64_t n, int64_t k, const Limi
   best.estimate_us = estimate_us<V>(flops, tiles, tiles, k, limits);
   for (int each = 1; each <= limits.blocks; ++each) {
     const int64_t blocks = int64_t(limits.sms) * each;
-    if (blocks == tiles || steps < 4 * blocks) continue;  // a share of few steps is not worth it
+    if (blocks == tiles || steps < 4 * blocks) continue;  // a share of few steps does not pay off
     const double us = estimate_us<V>(flops, tiles, blocks, k, limits);
     if (us >= best.estimate_us) continue;
     best.estimate_us = us;
@@ -142,7 +143,7 @@ struct Launchers {
       with_orders(product, [&](auto a, auto b) {
         Family::template with<a.value, b.value>(variant, [&](auto* v) {
           using V = std::remove_pointer_t<decltype(v)>;
-          // Which kernel it is follows from the orders.
+          // The orders determine which product it is.
           using Epilogue = std::conditional_t<
               a.value == Order::rows, StoreOrUpdate<T>,
               std::conditional_t<b.value == Order::rows, StoreSlope<T>, BiasActivation<T>>>;

@@ -8,18 +8,19 @@
 namespace ridgeline::cuda {
 namespace {
 
-constexpr int kSide = 64;                        // results of a tile, either way
-constexpr int kThreads = 512, kStages = 6;       // of 20 KB: 192 of k on their way
-constexpr int kDepth = 32, kPitch = kDepth + 8;  // of a stage; rows start eight banks apart
+constexpr int kSide = 64;                        // the side of a tile of results
+constexpr int kThreads = 512, kStages = 6;       // stages of 20 KB: 192 of k in flight
+constexpr int kDepth = 32, kPitch = kDepth + 8;  // per stage; rows start eight banks apart
 constexpr int kStage = 2 * kSide * kPitch;
-constexpr int kUnit = 8;  // k of one product; shares are whole ones
-// Four warps take 32 x 32 sums each, the others the same over other units of k.
+constexpr int kUnit = 8;  // k of one product; shares are multiples of it
+// Four warps take 32 x 32 sums each; the others take the same sums over other units of k.
 constexpr int kGroups = 4, kSumsPitch = kSide + 8;
 constexpr int kShared = kStages * kStage * 4;
 static_assert(kGroups * kUnit == kDepth && kGroups * kSide * kSumsPitch * 4 <= kShared);
-constexpr int kLeastShare = 128;  // of k, so that a share is worth its sums' way through memory
+// The least k of a share that is worth the transfer of its sums through memory.
+constexpr int kLeastShare = 128;
 
-// How a layer is shared out.
+// How a layer is distributed.
 struct Shares {
   int64_t tiles;
   int splits;  // of k
@@ -29,8 +30,8 @@ struct Shares {
         splits(int(std::min<int64_t>(sms / tiles, in / kLeastShare))) {}
 };
 
-// A warp's sums over its unit of a stage. The lane's two numbers are neighbours, 2t and 2t + 1
-// instead of t and t + 4: k in another order, for both factors.
+// A warp's sums over its unit of a stage. A lane's two values are neighbours, 2t and 2t + 1 instead
+// of t and t + 4: both factors use the same permutation of k.
 __device__ __forceinline__ void add_stage(double (&sums)[2][4][4], const float* stage, int depth) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, k = warp / 4 * kUnit;
   if (k >= depth) return;
@@ -52,7 +53,7 @@ __device__ __forceinline__ void add_stage(double (&sums)[2][4][4], const float* 
   }
 }
 
-// parts[split][n][out]. A block: tile blockIdx.x, split blockIdx.y.
+// Writes parts[split][n][out]. A block takes tile blockIdx.x and split blockIdx.y.
 __global__ void __launch_bounds__(kThreads, 1)
     linear_split_kernel(LinearArgs<float> args, float* parts) {
 #if __CUDA_ARCH__ >= 900
@@ -64,12 +65,12 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int end = min(int(units * (blockIdx.y + 1) / gridDim.y) * kUnit, args.in);
   const int stages = (end - begin + kDepth - 1) / kDepth;
 
-  // A thread copies four numbers of a row of x, and of w.
+  // A thread copies four values of a row of x, and of w.
   const int fetch_row = threadIdx.x / 8, fetch_k = threadIdx.x % 8 * 4;
   const bool x_there = row0 + fetch_row < args.n, w_there = col0 + fetch_row < args.out;
   const float* x = args.x + (x_there ? int64_t(row0 + fetch_row) * args.in : 0);
   const float* w = args.w + (w_there ? int64_t(col0 + fetch_row) * args.in : 0);
-  const auto fetch = [&](int stage) {  // counts as a group of copies even past the last
+  const auto fetch = [&](int stage) {  // commits a group of copies even past the last stage
     if (stage < stages) {
       float* to = memory + stage % kStages * kStage + fetch_row * kPitch + fetch_k;
       const int k = begin + stage * kDepth + fetch_k;
@@ -88,12 +89,12 @@ __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll 1
   for (int stage = 0; stage < stages; ++stage) {
     copy_async_wait<kStages - 2>();
-    __syncthreads();  // this stage has come, and all are done with the one before
+    __syncthreads();  // this stage has arrived, and all threads are done with the previous one
     fetch(stage + kStages - 1);
     add_stage(sums, memory + stage % kStages * kStage, end - begin - stage * kDepth);
   }
   copy_async_wait<0>();
-  __syncthreads();  // all are done with what the sums overwrite
+  __syncthreads();  // all threads are done with the memory that the sums overwrite
 
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   float* mine = memory + (warp / 4 * kSide + warp % 2 * 32 + lane / 4) * kSumsPitch +
@@ -119,7 +120,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 #endif
 }
 
-// y = f(parts, added in order, + b). A result a thread.
+// y = f(parts, added in order, + b), with one thread per result.
 __global__ void __launch_bounds__(256)
     linear_split_sum_kernel(LinearArgs<float> args, const float* parts, int splits) {
   const int64_t count = int64_t(args.n) * args.out, at = int64_t(blockIdx.x) * 256 + threadIdx.x;
@@ -134,7 +135,7 @@ __global__ void __launch_bounds__(256)
 
 const char* refuse_linear_split(int64_t n, int64_t in, int64_t out, int sms) {
   if (in % 4 != 0) return "takes inputs that come in fours";
-  // Below that there are tiles enough, or sums too short, to split k.
+  // With fewer splits there are enough tiles, or the sums are too short to split k.
   return Shares(n, in, out, sms).splits >= 4 ? "" : "takes few results over long sums only";
 }
 

@@ -3,12 +3,12 @@
 #include "ridgeline/cuda/tile/mma_tf32_fp64.cuh"
 #include "ridgeline/cuda/tile/stage.cuh"
 
-// The inner products of the tile kernels. A math says how a block's threads divide a tile of kM x
-// kN sums, how it wants the operands' stages to lie, adds a stage to the sums, and says where in
-// the tile sum i of a thread belongs.
+// The inner products of the tile functions. A math defines how a block's threads divide a tile of
+// kM x kN sums and in which layout it needs the operands' stages, adds a stage to the sums, and
+// returns the position in the tile of sum i of a thread.
 namespace ridgeline::cuda::tile {
 
-// A tile and its pipeline. kBlocks of it are meant to share an SM.
+// A tile and its pipeline, designed for kBlocks blocks per SM.
 template <int kTileM, int kTileN, int kTileDepth, int kTileStages, int kTileBlocks>
 struct Shape {
   static constexpr int kM = kTileM, kN = kTileN, kDepth = kTileDepth, kStages = kTileStages;
@@ -19,9 +19,9 @@ struct Place {
   int row, col;
 };
 
-// fp32 multiply and add: each thread has kSideM x kSideN sums, a warp 4 x 8 threads. Operands with
-// k contiguous are read by kGroup of k, rows of a thread 4 (columns 8) apart; others by fours of
-// rows.
+// fp32 multiply-adds: each thread has kSideM x kSideN sums, and a warp is 4 x 8 threads. Operands
+// with k contiguous are read in groups of kGroup along k, with a thread's rows 4 (columns 8) apart;
+// others in groups of four rows.
 template <typename S, int kSideM, int kSideN, Order kA, Order kB, int kGroup = 4>
 struct FmaMath {
   using T = float;
@@ -123,12 +123,12 @@ struct MmaMath {
   static constexpr int kSums = kTilesM * kTilesN * 4;
   static_assert(kTilesM * 16 * kWarpsM == S::kM && kTilesN * 8 * kWarpsN == S::kN);
 
-  // With k contiguous in both and 4-byte factors, lane t takes k = 4t .. 4t + 3 of sixteen in one
-  // read: the order of k in a product is free as long as both operands have the same.
+  // With k contiguous in both and 4-byte factors, lane t reads k = 4t .. 4t + 3 of sixteen at once:
+  // the order of k in a product is free as long as both operands use the same.
   static constexpr bool kFours = kA == Order::k && kB == Order::k && sizeof(T) == 4;
-  static constexpr int kEights = kFours ? 2 : 1;  // of k, in a fragment
+  static constexpr int kEights = kFours ? 2 : 1;  // groups of eight along k in a fragment
   static_assert(!kFours || S::kDepth % 32 == 0);
-  // Pitches that put what a warp (of doubles: half a warp) reads at once into different banks.
+  // Pitches that put what a warp (for doubles: half a warp) reads at once into different banks.
   static constexpr int kPad(Order order) { return sizeof(T) == 8 || order == Order::k ? 4 : 8; }
   template <int kRows, Order kOrder>
   using Layout =
@@ -230,9 +230,9 @@ struct MmaMath {
   }
 };
 
-// A unit multiplies a[kM][16 x 8] by b[kN][8 x 8]. kShortSums: the tensor cores drop what does not
-// fit when they add, always towards zero, so that long sums drift; a stage's sum is added to the
-// whole by an ordinary addition.
+// A unit multiplies a[kM][16 x 8] by b[kN][8 x 8]. kShortSums: the tensor cores truncate when they
+// add, always towards zero, so that long sums drift; a stage's sum is therefore added to the total
+// by an ordinary addition.
 struct Fp64Unit {
   using T = double;
   using Sum = double;
@@ -246,7 +246,7 @@ struct Fp64Unit {
   }
 };
 
-// Factors in fp32 whose products, exact, are added up in fp64.
+// fp32 factors whose exact products are summed in fp64.
 struct Fp32InFp64Unit {
   using T = float;
   using Sum = double;
@@ -282,8 +282,8 @@ struct Tf32Unit {
   }
 };
 
-// Each factor as big + small, both tf32: small*big + big*small + big*big. What is left out,
-// small*small and the ends of the rests, is under 5 * 2^-22 of |a||b|.
+// Each factor is big + small, both in tf32: small*big + big*small + big*big. The omitted terms,
+// small*small and the truncated ends of the small parts, are below 5 * 2^-22 of |a||b|.
 struct Tf32x3Unit {
   using T = float;
   using Sum = float;
@@ -308,7 +308,7 @@ struct Tf32x3Unit {
   }
 
  private:
-  // The tensor cores ignore the low bits of the rest: dropping them costs it 2^-10 of itself.
+  // The tensor cores ignore the low bits of the small part, which costs it 2^-10 of itself.
   static __device__ void split(float x, uint32_t& big, uint32_t& rest) {
     big = to_tf32(x);
     rest = __float_as_uint(x - __uint_as_float(big));

@@ -4,15 +4,16 @@
 
 namespace ridgeline::cuda::tile {
 
-// For fp64 products, which are slow: eight warps, one block an SM. Tiles of 128 x 128
-// and, where it divides the work better, 96 x 128; 64 x 64 for small products.
+// For fp64 products, which are slow: eight warps, one block per SM. Tiles of 128 x 128 and, if it
+// divides the work better, 96 x 128; 64 x 64 for small products.
 template <typename Unit, TileMath kTileMath, int kRate>
 struct Fp64Family {
   using T = typename Unit::T;
   static constexpr TileMath kMath = kTileMath;
   static constexpr int kVariants = 3;
   static constexpr double kFlops = 1e3 * kRate;
-  static constexpr int kDepth = 256 / int(sizeof(T));  // few barriers: 24 to 32 products between
+  // Few barriers, with 24 to 32 products between them.
+  static constexpr int kDepth = 256 / int(sizeof(T));
   static constexpr double kShare[] = {1, 1, 1};
 
   template <Order kA, Order kB, typename F>
@@ -33,16 +34,17 @@ struct Fp64Family {
   }
 };
 
-// For tf32 products, which are fast: warps of 64 x 64 and two blocks an SM, so that each
-// factor read and rounded serves many products. kSplit: the factors' rests need registers too, so
-// warps of 64 x 32.
+// For tf32 products, which are fast: warps of 64 x 64 and two blocks per SM, so that each factor
+// that is read and rounded serves many products. kSplit: the small parts of the factors need
+// registers too, so warps are 64 x 32.
 template <typename Unit, TileMath kTileMath, int kRate, bool kSplit>
 struct Tf32Family {
   using T = float;
   static constexpr TileMath kMath = kTileMath;
   static constexpr int kVariants = 3;
   static constexpr double kFlops = 1e3 * kRate;
-  // Warps of 32 x 32 read more for a product: 43 us where 34 were guessed, H200, dw of 784-512.
+  // Warps of 32 x 32 read more per product: 43 us where the estimate said 34, on an H200 for dw of
+  // 784-512.
   static constexpr double kShare[] = {1, 0.7, 1};
 
   template <Order kA, Order kB, typename F>

@@ -30,7 +30,7 @@ __device__ inline void mma_fp64(double (&d)[4], const double (&a)[4], const doub
       : "+d"(d[0]), "+d"(d[1]), "+d"(d[2]), "+d"(d[3])
       : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(b[0]), "d"(b[1]));
 #else
-  // sm_80 has m8n8k4 only: both halves of the rows, both halves of k.
+  // sm_80 has only m8n8k4: both halves of the rows, both halves of k.
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0,%1}, {%2}, {%3}, {%0,%1};"

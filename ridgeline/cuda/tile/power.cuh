@@ -1,20 +1,20 @@
 #pragma once
 
-// Powers of two that bring numbers into the range of fp16.
+// Powers of two that scale values into the range of fp16.
 
 namespace ridgeline::cuda {
 
-// The larger of |a| and |b|; NaN if one is.
+// The larger of |a| and |b|; NaN if either is NaN.
 __device__ inline float largest(float a, float b) {
   a = fabsf(a), b = fabsf(b);
   return a < b || b != b ? b : a;
 }
 
 struct HalfPower {
-  float up, down;  // up * down is 1; what is at most `most` is below 2^15 when multiplied by `down`
+  float up, down;  // up * down is 1; values up to `most` are below 2^15 when multiplied by `down`
 };
 
-// NaN where `most` is not finite, so that products are, too. Below 2^-110 all is left to be 0.
+// NaN if `most` is not finite, so that products are NaN, too. Below 2^-110 everything becomes 0.
 __device__ inline HalfPower half_power(float most) {
   const int bits = __float_as_int(most);
   const int exponent = (bits >> 23 & 0xff) - 126;  // most < 2^exponent

@@ -5,7 +5,7 @@
 #include "ridgeline/cuda/kernel.h"
 #include "ridgeline/cuda/tile/tile.h"
 
-// What the kernels made of tiles share.
+// Code that the tile kernels share.
 namespace ridgeline::cuda {
 
 inline TileMath tile_math(Precision precision, DType dtype) {
@@ -22,7 +22,7 @@ inline std::string refuse_tile_type(DType dtype) {
   return dtype == DType::fp64 || dtype == DType::fp32 ? "" : "takes fp64 and fp32 only";
 }
 
-// The choice with this number; the last where there are fewer.
+// The choice with this number, or the last if there are fewer.
 inline TileChoice tile_choice(TileMath math, TileProduct product, int64_t m, int64_t n, int64_t k,
                               int proposal) {
   std::vector<TileChoice> list = tile_choices(math, product, int(m), int(n), int(k));
@@ -42,7 +42,7 @@ inline TileChoice tile_choice(TileMath math, const LinearGradW& op, int proposal
   return tile_choice(math, TileProduct::grad_w, op.out(), op.in(), op.n(), proposal);
 }
 
-// Counters that are zero between launches, kept as long as a step.
+// Counters that are zero between launches and live as long as a step.
 class TileCounters {
  public:
   TileCounters(Runtime& runtime, int count)

@@ -4,15 +4,15 @@
 
 #include "ridgeline/cuda/device/async_copy.cuh"
 
-// One operand's stage of the pipeline in shared memory, and how it gets there.
+// One operand's stage of the pipeline in shared memory, and the copies that fill it.
 namespace ridgeline::cuda::tile {
 
-// Which index of an operand [rows, k] is contiguous, in device memory as in shared memory.
+// Which index of an operand [rows, k] is contiguous, in global and in shared memory.
 enum class Order { k, rows };
 
-// Element (row, depth) of a stage lies at at(row, depth). kPitch is chosen by the math so that its
-// reads meet no bank twice. kSwizzle: depth comes in eights of 16 bytes, whose halves change places
-// in odd rows.
+// Element (row, depth) of a stage is at at(row, depth). The math chooses kPitch so that its reads
+// have no bank conflicts. kSwizzle: depth is in groups of eight 16-byte units, whose halves are
+// exchanged in odd rows.
 template <typename Element, int kRowCount, int kDepthCount, Order kStageOrder, int kStagePitch,
           bool kSwizzled = false>
 struct Stage {
@@ -31,15 +31,15 @@ struct Stage {
   }
 };
 
-// Copies stage after stage of one operand, from `depth` on. p is its first element, rows `pitch`
-// elements apart (or depths, when rows are contiguous). wide: by 16 bytes, for which p and the
-// pitch must be aligned; else element by element.
+// Copies one operand stage by stage, from `depth` on. p is its first element, with rows `pitch`
+// elements apart (or depths, if rows are contiguous). wide: copies 16 bytes at a time, for which p
+// and the pitch must be aligned; otherwise element by element.
 template <typename S, int kThreads>
 class StageCopy {
   using T = typename S::T;
   static constexpr bool kAlongK = S::kOrder == Order::k;
   static constexpr int kChunk = 16 / int(sizeof(T));
-  // Chunks along the contiguous index; a thread's chunks are kStep apart on the other.
+  // Chunks along the contiguous index; a thread's chunks are kStep apart along the other.
   static constexpr int kAlong = (kAlongK ? S::kDepth : S::kRows) / kChunk;
   static constexpr int kStep = kThreads / kAlong;
   static constexpr int kAcross = kAlongK ? S::kRows : S::kDepth;
@@ -58,7 +58,7 @@ class StageCopy {
           uint32_t(kAlongK ? S::at(across(), along()) : S::at(along(), across()));
   }
 
-  // The next stage, at this shared address; every thread of the block takes part.
+  // Copies the next stage to this shared-memory address; every thread of the block takes part.
   __device__ void next(uint32_t stage) {
     if (wide_ && rows_ >= S::kRows && left_ >= S::kDepth) {
       copy_whole(stage + to_);
@@ -74,7 +74,7 @@ class StageCopy {
   static __device__ int along() { return int(threadIdx.x) % kAlong * kChunk; }
   static __device__ int across() { return int(threadIdx.x) / kAlong; }
 
-  // No chunk sticks out. A thread's chunks are a constant distance apart on either side.
+  // No chunk crosses an extent. A thread's chunks are a constant distance apart in both memories.
   __device__ void copy_whole(uint32_t to) const {
     const T* from = mine_;
     const int64_t step = kStep * pitch_;
@@ -87,7 +87,7 @@ class StageCopy {
 
   __device__ void copy_part(uint32_t stage) const {
     if (!wide_) return copy_narrow(stage);
-    // Elements of the chunk that exist, and how many of `across` do.
+    // Which elements of the chunk exist, and how many of `across` do.
     const int inside = (kAlongK ? left_ : rows_) - along();
     const int bytes = min(max(inside, 0), kChunk) * int(sizeof(T));
     const int limit = kAlongK ? rows_ : left_;
@@ -114,11 +114,11 @@ class StageCopy {
     }
   }
 
-  const T *tile_, *mine_;  // an address that exists, and this thread's first of the stage
+  const T *tile_, *mine_;  // a valid address, and this thread's first of the stage
   int64_t pitch_;
   uint32_t to_;  // this thread's first byte of a stage
   int left_;     // depths from this stage on
-  int rows_;     // of the operand from the tile's first on
+  int rows_;     // of the operand, from the tile's first row on
   bool wide_;
 };
 

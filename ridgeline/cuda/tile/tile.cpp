@@ -5,7 +5,7 @@
 namespace ridgeline::cuda {
 namespace {
 
-// The data centre's parts have fp64 tensor cores at the rate of fp32 multiply and add.
+// Data-centre GPUs have fp64 tensor cores at the rate of fp32 multiply-adds.
 bool has_fast_fp64() {
   int device = 0, major = 0, minor = 0;
   cudaGetDevice(&device);

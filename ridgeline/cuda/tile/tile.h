@@ -11,18 +11,18 @@
 #include "ridgeline/cuda/tile/head.h"
 
 // The three products of a linear layer in tiles that an asynchronous pipeline keeps fed (cp.async,
-// sm_80 and newer), for types that wgmma does not take in these layouts. Any shape: what lies
-// outside the operands is filled with zeros on the way in. Deterministic: where blocks share a
-// tile, they meet, and each adds up its share of the tile in the order of k.
+// sm_80 and newer), for types that wgmma does not support in these layouts. Any shape: elements
+// outside the operands are filled with zeros. Deterministic: blocks that share a tile synchronise,
+// and each adds its share of the tile in the order of k.
 namespace ridgeline::cuda {
 
 // How a product is computed.
 enum class TileMath {
-  fp32,          // fp32 multiply and add on the ordinary cores
+  fp32,          // fp32 multiply-adds on CUDA cores
   fp32_in_fp64,  // factors in fp32, products and sums in fp64 on the tensor cores
   fp64,          // fp64 on the tensor cores
   tf32,          // factors rounded to tf32, to nearest
-  fp32x3,        // each factor as the sum of two tf32 numbers, three products of the four
+  fp32x3,        // each factor as the sum of two tf32 values, three products of the four
 };
 
 enum class TileProduct { linear, grad_x, grad_w };
@@ -33,7 +33,8 @@ struct TileChoice {
   int variant = 0;
   int64_t blocks = 0;
   size_t workspace = 0;  // bytes for partial sums
-  int counters = 0;      // of the tiles' meetings; zero before the first launch and after each
+  // Counters for the blocks that share a tile; zero before the first launch and after each.
+  int counters = 0;
   double estimate_us = 0;
   std::string name;
 };
@@ -45,10 +46,10 @@ struct TileMemory {
 };
 
 // The ways to compute D[m, n] over k on the current device, the best by estimate first. Never empty
-// on sm_80 and newer. fp32 lists fp32_in_fp64 too, where the tensor cores are as fast in fp64.
+// on sm_80 and newer. fp32 also lists fp32_in_fp64 if the tensor cores are as fast in fp64.
 std::vector<TileChoice> tile_choices(TileMath math, TileProduct product, int m, int n, int k);
 
-// dx[n, in] = (dy[n, out] . w[out, in]) * f'(saved); saved may be null: then without f'
+// dx[n, in] = (dy[n, out] . w[out, in]) * f'(saved), or without f' if saved is null
 template <typename T>
 struct TileGradXArgs {
   const T *dy, *w;
@@ -58,17 +59,17 @@ struct TileGradXArgs {
   ActivationFn activation;
 };
 
-// The gradient of a layer's weights, stored or applied (as in plain/gemm.h), and what a training
-// step hides in the time that its blocks wait for each other.
+// The gradient of a layer's weights, stored or applied (as in plain/gemm.h), and work of the
+// training step that runs while blocks wait for each other.
 template <typename T>
 struct TileGradWArgs {
   LinearGradWArgs<T> product;
-  HeadSums<T> head;          // added up and applied here where head.parts > 0
+  HeadSums<T> head;          // added and applied here if head.parts > 0
   int32_t* tick = nullptr;   // incremented when every block has read it
   unsigned* done = nullptr;  // with tick: a counter, zero before and after
 };
 
-// Of one math; the launchers return cudaGetLastError().
+// The launchers of one math; they return cudaGetLastError().
 template <typename T>
 struct TileKernels {
   std::vector<TileChoice> (*choices)(TileProduct product, int m, int n, int k);
@@ -85,7 +86,7 @@ const TileKernels<double>& tile_fp64_kernels();
 const TileKernels<float>& tile_tf32_kernels();
 const TileKernels<float>& tile_fp32x3_kernels();
 
-// The kernels of a math in T, which fp64 alone has as double.
+// The functions of a math in T; only fp64 uses double.
 template <typename T>
 const TileKernels<T>& tile_kernels(TileMath math);
 

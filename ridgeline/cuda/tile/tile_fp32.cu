@@ -9,7 +9,7 @@ struct Fp32Family {
   using T = float;
   static constexpr TileMath kMath = TileMath::fp32;
   static constexpr int kVariants = 3;
-  static constexpr double kFlops = 0.27e6;  // H200: 34 TFLOP/s over all
+  static constexpr double kFlops = 0.27e6;  // H200: 34 TFLOP/s in total
   static constexpr double kShare[] = {1, 1, 1};
 
   template <Order kA, Order kB, typename F>
@@ -23,7 +23,7 @@ struct Fp32Family {
       case 1:
         return f(static_cast<Variant<Small, FmaMath<Small, 8, 8, kA, kB, 4>>*>(nullptr));
       case 2:
-        if constexpr (kA == Order::k) {  // its rows do not come by fours
+        if constexpr (kA == Order::k) {  // its rows are not read in groups of four
           return f(static_cast<Variant<Third, FmaMath<Third, 6, 8, kA, kB, 4>>*>(nullptr));
         }
     }

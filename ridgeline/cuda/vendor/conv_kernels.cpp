@@ -24,7 +24,7 @@ ConvProblem problem_of(ConvPass pass, const Conv2dShape& shape, int64_t n, const
   problem.n = n;
   problem.dtype = read.dtype;
   problem.written = written.dtype;
-  // The kernels for halves take channels last; those for fp32 and fp64 take them first.
+  // The kernels for half types take channels-last; those for fp32 and fp64 take channels-first.
   problem.channels_last = size_of(read.dtype) == 2;
   problem.exact = precision != Precision::tf32;
   return problem;
@@ -32,7 +32,7 @@ ConvProblem problem_of(ConvPass pass, const Conv2dShape& shape, int64_t n, const
 
 ConvProblem problem_of(const Conv2d& op, Precision precision) {
   ConvProblem problem = problem_of(ConvPass::forward, op.shape, op.n(), op.x, op.y, precision);
-  // To halves the bias must come before they are rounded; otherwise it may follow.
+  // For half types the bias must be added before rounding; otherwise it may follow.
   if (op.b && problem.channels_last) problem.bias = op.b.dtype;
   return problem;
 }
@@ -72,10 +72,10 @@ struct Transpose {
   }
 };
 
-// The operands as the library takes them: in place, or transposed in the workspace.
+// The operands in the layout cuDNN needs: in place, or transposed in the workspace.
 class Operands {
  public:
-  // Without a workspace, only to count its bytes.
+  // Without a workspace, this only counts its bytes.
   Operands(const ConvProblem& problem, ConvOperands plain, std::byte* workspace)
       : problem_(problem), operands_(plain), workspace_(workspace) {
     const auto at = reinterpret_cast<uintptr_t>(workspace);
@@ -91,12 +91,13 @@ class Operands {
 
   const ConvOperands& get() const { return operands_; }
   void* rest() const { return workspace_ == nullptr ? nullptr : workspace_ + used_; }
-  size_t bytes() const { return used_ + ConvPlans::kAlignment; }  // wherever a workspace begins
+  // This includes the alignment of the start.
+  size_t bytes() const { return used_ + ConvPlans::kAlignment; }
   const std::vector<Transpose>& before() const { return before_; }
   const std::vector<Transpose>& after() const { return after_; }
 
  private:
-  // What the pass `writes` writes, every other one reads.
+  // The pass `writes` writes this operand; every other pass reads it.
   void transpose(const void*& operand, ConvPass writes, int rows, int columns, int count) {
     const bool written = problem_.pass == writes;
     const DType dtype = written ? problem_.written : problem_.dtype;
@@ -112,7 +113,7 @@ class Operands {
   const ConvProblem& problem_;
   ConvOperands operands_;
   std::byte* workspace_ = nullptr;
-  size_t used_ = 0;  // of the workspace
+  size_t used_ = 0;  // bytes of the workspace
   std::vector<Transpose> before_, after_;
 };
 
@@ -187,7 +188,7 @@ std::unique_ptr<Step> prepare_grad_x(const Span& span, const Binding& binding, i
   return pass_step(span, binding, op, plain, proposal, kNothing);
 }
 
-// The bias gradient is summed by a kernel of ours, in the accumulator dtype.
+// Our own kernel sums the bias gradient, in the accumulator dtype.
 std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding, int proposal) {
   const auto& op = span.get<Conv2dGradW>(0);
   const ConvOperands plain{binding.read(op.x).data, binding.write(op.dw).data,
@@ -219,7 +220,8 @@ KernelTable cudnn_kernels() {
     for (int proposal = 0; proposal < kProposals; ++proposal) {
       table.push_back(cuda_kernel(fmt::format("cuda.{}.cudnn.{}", family.name, proposal),
                                   family.covers, family.prepare, proposal,
-                                  // cuDNN builds, and in part compiles, its answers.
+                                  // cuDNN builds, and partly compiles, its plans when it is
+                                  // queried.
                                   {.library = Library::cudnn,
                                    .vendor = true,
                                    .further_proposal = proposal > 0,

@@ -4,12 +4,12 @@
 
 namespace ridgeline::cuda {
 
-// "cuda.<op>.cublaslt.<i>": the library's i-th proposal for each product, so that the planner times
-// them. Refused with the reason where the library is absent or has no such proposal.
+// "cuda.<op>.cublaslt.<i>": cuBLASLt's i-th proposal for each product, which the planner measures.
+// Refused with the reason if the library is absent or has no such proposal.
 KernelTable cublaslt_kernels();
 
-// "cuda.conv2d*.cudnn.<i>": the same of cuDNN's heuristics for convolutions; none where the build
-// found no headers of it.
+// "cuda.conv2d*.cudnn.<i>": likewise for cuDNN's heuristics for convolutions; empty if the build
+// found no cuDNN headers.
 KernelTable cudnn_kernels();
 
 }  // namespace ridgeline::cuda

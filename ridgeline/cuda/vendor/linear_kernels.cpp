@@ -16,9 +16,9 @@ void* aligned(std::byte* workspace) {
          ((at + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment - at);
 }
 
-// A product, and what a kernel of ours does where the library has no epilogue that serves: none at
-// all in fp64; in the halves some algorithms leave parts of a bias gradient unwritten (seen with
-// cuBLASLt 13.1 on sm_90).
+// A product, and the op that our own kernel computes if cuBLASLt has no suitable epilogue: it has
+// none in fp64, and in half types some algorithms leave parts of a bias gradient unwritten
+// (observed with cuBLASLt 13.1 on sm_90).
 struct Recipe {
   Product product;
   enum class Beside { nothing, fill_bias, sum_bias } beside = Beside::nothing;
@@ -88,7 +88,7 @@ Recipe recipe(const CublasLt& library, const LinearGradW& op, Precision precisio
   return recipe;
 }
 
-// Why the library cannot be asked about these operands.
+// Why cuBLASLt cannot take these operands.
 std::string refuse(const Rest& rest, const Values& values) {
   const CublasLt& library = cuda_runtime(rest.runtime).cublaslt();
   if (!library.refusal().empty()) return library.refusal();
@@ -112,7 +112,7 @@ Cover covers_linear(const Rest& rest, int proposal) {
   const auto* op = rest.get<Linear>(0);
   if (op == nullptr) return no_such_op(Linear::kName);
   std::string reason = refuse(rest, {op->x, op->w, unless_accumulator(op->b, op->x.dtype), op->y});
-  // Seen with every way to have it added: an epilogue, or a result that the product is added to.
+  // Observed with every way of adding it: an epilogue, or a result that the product is added to.
   if (op->b && size_of(op->x.dtype) < 4) {
     reason = "cuBLASLt may round a product in half precision before it adds the bias";
   }
@@ -162,8 +162,8 @@ Cover covers_grad_w(const Rest& rest, int proposal) {
   return cover(rest, recipe(library, *op, rest.program.precision).product, 1, proposal);
 }
 
-// The product by itself. Memory less aligned than covers() took for granted may have fewer
-// proposals; the last one then stands in.
+// The product by itself. Memory that is less aligned than covers() assumed may have fewer
+// proposals; the last one is then used.
 template <typename Before, typename After>
 std::unique_ptr<Step> make_product(const Span& span, const Binding& binding, const Product& product,
                                    const ProductOperands& operands, int proposal, Before before,
@@ -191,7 +191,7 @@ std::unique_ptr<Step> make_product(const Span& span, const Binding& binding, con
 
 constexpr auto kNothing = [](cudaStream_t) { return cudaSuccess; };
 
-// Of a linear alone, or with the relu that follows it.
+// Prepares a linear op alone, or with the relu that follows it.
 std::unique_ptr<Step> prepare_linear(const Span& span, const Binding& binding, int proposal) {
   const auto& op = span.get<Linear>(0);
   const bool fused = span.size() == 2;

@@ -19,7 +19,7 @@ cudaDataType_t data_type(DType dtype) {
   }
 }
 
-// fp32 is true fp32 unless the run asks for tf32; halves are summed in fp32.
+// fp32 is full fp32 unless the run allows tf32; half types are summed in fp32.
 cublasComputeType_t compute_type(const Product& product) {
   if (product.dtype == DType::fp64) return CUBLAS_COMPUTE_64F;
   const bool tf32 = product.dtype == DType::fp32 && product.precision == Precision::tf32;
@@ -60,7 +60,7 @@ size_t product_workspace(const Product& product) {
 PreparedProduct::PreparedProduct(const CublasLt& library, const Product& product,
                                  const ProductOperands* for_alignment, int wanted)
     : api_(library.api()), handle_(static_cast<cublasLtHandle_t>(library.handle())) {
-  // The library looks at the bias pointer's alignment when it searches.
+  // The library considers the alignment of the bias pointer when it searches.
   const auto* any_bias = reinterpret_cast<const void*>(uintptr_t{kArenaAlignment});
   if (describe(product, for_alignment != nullptr ? for_alignment->bias : any_bias)) {
     search(for_alignment, product_workspace(product), wanted);
@@ -106,8 +106,8 @@ void PreparedProduct::search(const ProductOperands* operands, size_t workspace, 
     api_.preference_set(preference, what, &value, sizeof(value));
   };
   set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t(workspace));
-  // Splits of k are added in the accumulator dtype and in order: no result in less precision than
-  // asked for, the same bits every time.
+  // Splits of k are added in the accumulator dtype and in order: no result has less precision than
+  // requested, and every run gives the same bits.
   set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   const auto align = [&](cublasLtMatmulPreferenceAttributes_t what, const void* p) {
     set(what, operands != nullptr ? std::min(alignment_of(p), kArenaAlignment) : kArenaAlignment);

@@ -8,32 +8,32 @@
 
 namespace ridgeline::cuda {
 
-// D[m, n] = f(op(A) op(B)) as cuBLASLt sees it: column-major, so our row-major [rows, columns] is
-// its [columns, rows] with the pitch `columns`.
+// D[m, n] = f(op(A) op(B)) in cuBLASLt's column-major view: our row-major [rows, columns] is its
+// [columns, rows] with the pitch `columns`.
 struct Product {
   enum class Epilogue { none, bias, relu, relu_bias, grad_bias };  // grad_bias: sums of B over k
 
   DType dtype = DType::fp32;   // of A, B and the bias
-  DType result = DType::fp32;  // of D: `dtype`, or fp32 where that is a half
+  DType result = DType::fp32;  // of D: `dtype`, or fp32 if that is a half type
   Precision precision = Precision::fp32;
   int64_t m = 0, n = 0, k = 0;
   bool a_transposed = false, b_transposed = false;
-  int64_t a_pitch = 0, b_pitch = 0, d_pitch = 0;  // 0: dense
+  int64_t a_pitch = 0, b_pitch = 0, d_pitch = 0;  // 0: contiguous
   bool adds = false;                              // D += instead of D =
   Epilogue epilogue = Epilogue::none;
 };
 
-// Operand memory; `bias` is read or written as the epilogue says.
+// Operand memory; the epilogue reads or writes `bias`.
 struct ProductOperands {
   const void *a = nullptr, *b = nullptr;
   void *d = nullptr, *bias = nullptr;
 };
 
-// Scratch worth having for a product: room for some splits of k, within what Hopper's kernels use.
+// Useful scratch memory for a product: room for some splits of k, within what Hopper's kernels use.
 size_t product_workspace(const Product& product);
 
-// Descriptors and the library's best few algorithms for a product. Operands only matter by their
-// alignment here: `for_alignment` may be null for memory that starts at multiples of 64 bytes.
+// Descriptors and cuBLASLt's best few algorithms for a product. Only the alignment of operands
+// matters here: `for_alignment` may be null for memory that starts at multiples of 64 bytes.
 class PreparedProduct {
  public:
   PreparedProduct(const CublasLt& library, const Product& product,
@@ -42,10 +42,10 @@ class PreparedProduct {
   PreparedProduct(const PreparedProduct&) = delete;
   PreparedProduct& operator=(const PreparedProduct&) = delete;
 
-  size_t algorithms() const { return found_.size(); }  // 0: the library cannot compute it
+  size_t algorithms() const { return found_.size(); }  // 0: cuBLASLt cannot compute it
   size_t workspace(size_t algorithm) const { return found_[algorithm].workspaceSize; }
 
-  // Enqueues; the operands must be aligned as those it was prepared for.
+  // Enqueues the product; operands must be aligned like those it was prepared for.
   cublasStatus_t run(size_t algorithm, const ProductOperands& operands, void* workspace,
                      cudaStream_t stream) const;
 

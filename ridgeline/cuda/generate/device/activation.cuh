@@ -50,7 +50,7 @@ template <ActivationFn kActivation, typename A>
 __device__ inline A bend(A x, A& slope, A parameter) {
   if constexpr (kActivation == ActivationFn::relu) {
     slope = x > A(0) ? A(1) : A(0);
-    return x < A(0) ? A(0) : x;  // a NaN stays one
+    return x < A(0) ? A(0) : x;  // NaN stays NaN
   } else if constexpr (kActivation == ActivationFn::tanh) {
     const A y = tanh_of(x);
     slope = A(1) - y * y;
@@ -86,7 +86,8 @@ __device__ inline A bend(A x, A& slope, A parameter) {
   }
 }
 
-// f' from what the forward pass left for products, y times `kept` where it was not dropped.
+// f' from the value that the forward pass left for products, which is y times `kept` if it was not
+// dropped.
 template <ActivationFn kActivation, typename A>
 __device__ inline A slope_at(A y, A kept) {
   if constexpr (kActivation == ActivationFn::relu) return y > A(0) ? kept : A(0);
@@ -95,7 +96,7 @@ __device__ inline A slope_at(A y, A kept) {
   return A(1);
 }
 
-// Philox4x32-10, as core/philox.h has it.
+// Philox4x32-10, identical to core/philox.h.
 struct Words {
   u32 w[4];
 };
@@ -112,7 +113,7 @@ __device__ inline Words philox(u64 seed, u64 stream, u64 counter) {
   return {{c0, c1, c2, c3}};
 }
 
-// Which of four neighbours from `element` on are kept.
+// Which of four neighbouring elements from `element` on are kept.
 template <bool kAligned>
 __device__ inline void keep_four(bool (&keep)[4], u64 seed, u64 stream, u64 element, float p) {
   Words words = philox(seed, stream, element / 4);

@@ -1,8 +1,8 @@
 #pragma once
 
 // Inference of a perceptron for a few samples by one cluster of blocks. The columns of each layer
-// are shared out over the blocks, whose weights wait in registers; each block writes its outputs
-// into the shared memory of all of them, and a barrier of the cluster stands between layers.
+// are split over the blocks, which hold the weights in registers. Each block writes its outputs
+// into the shared memory of all blocks, with a cluster barrier between layers.
 
 #include "ridgeline/cuda/generate/device/loss.cuh"
 
@@ -13,7 +13,8 @@ __device__ inline u32 cluster_rank() {
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }
-// What threads of the cluster wrote before arriving is seen by all of them after wait.
+// Writes that threads of the cluster made before arriving are visible to all of them after the
+// wait.
 __device__ inline void cluster_arrive() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }
@@ -21,8 +22,8 @@ __device__ inline void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-// Stores four neighbours into the shared memory of the cluster's block `rank`, where they lie as at
-// `at` of the calling block.
+// Stores four neighbouring values into the shared memory of block `rank` of the cluster, at the
+// same offset as `at` in the calling block.
 template <typename T>
 __device__ inline void store_remote(const T* at, u32 rank, const T (&v)[4]) {
   u32 to;
@@ -35,8 +36,8 @@ __device__ inline void store_remote(const T* at, u32 rank, const T (&v)[4]) {
     asm volatile("st.shared::cluster.u64 [%0], %1;" ::"r"(to + 8 * i), "l"(raw[i]) : "memory");
 }
 
-// Outputs of this block's columns, of which the first is `base`, into all kBlocks blocks; those of
-// the last layer (kLast), as values, into the first.
+// Stores the outputs of this block's columns, which start at `base`, into all kBlocks blocks; those
+// of the last layer (kLast) are stored as values, into the first block only.
 template <typename Math, typename L, typename Bias, int kRows, int kColumns, int kBlocks,
           bool kLast>
 struct CallOutputs {
@@ -48,7 +49,7 @@ struct CallOutputs {
     Value bias[4];
   };
   const Bias* bias;  // or null
-  Kept* y;           // rows of L::kLd; what lies past the layer's width is zero there
+  Kept* y;           // rows of L::kLd; zero past the layer's width
   int base;
 
   __device__ State prepare(int, int column) const {
@@ -89,7 +90,7 @@ struct CallOutputs {
   }
 };
 
-// Samples row0 .. row0 + kRows - 1 of a call as rows of operands in shared memory, by a block.
+// A block converts samples row0 .. row0 + kRows - 1 of a call to rows of operands in shared memory.
 template <typename Math, int kRows, int kFeatures, int kLd, typename Sample>
 __device__ inline void take_samples(const Sample* set, const i32* order, i64 at, int rows,
                                     double scale, double shift, typename Math::Number* x) {
@@ -104,7 +105,7 @@ __device__ inline void take_samples(const Sample* set, const i32* order, i64 at,
     const Run run = *reinterpret_cast<const Run*>(set + i64(order[at + row]) * kFeatures + column);
 #pragma unroll
     for (int c = 0; c < kRun; ++c) {
-      // The gather's output is of the layers' own type.
+      // Rounds to the type of the layers, as the gather's output would be.
       x[row * kLd + column + c] =
           Math::operand(sample_value<typename Math::Value>(run.v[c], scale, shift));
     }
@@ -113,8 +114,8 @@ __device__ inline void take_samples(const Sample* set, const i32* order, i64 at,
 
 enum class CallEnd { softmax, none };
 
-// The last layer's outputs (after their activation), or their softmax, and the first place of the
-// largest, one warp a row.
+// Writes the last layer's outputs (after their activation) or their softmax, and the first index of
+// the maximum, with one warp per row.
 template <typename Math, int kClasses, int kLd, CallEnd kEnd, typename Out>
 __device__ inline void finish_call(const typename Math::Value* outputs, int rows, Out* y,
                                    i32* largest) {
@@ -161,7 +162,7 @@ __device__ inline void finish_call(const typename Math::Value* outputs, int rows
       const int at = __shfl_xor_sync(~0u, place, off);
       if (other > best || (other == best && at < place)) best = other, place = at;
     }
-    if (lane == 0) largest[r] = place < kClasses ? place : 0;  // all NaN: the first
+    if (lane == 0) largest[r] = place < kClasses ? place : 0;  // 0 if all are NaN
   }
 }
 

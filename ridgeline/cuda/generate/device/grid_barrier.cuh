@@ -1,23 +1,24 @@
 #pragma once
 
-// The barrier of a whole grid whose blocks are all resident.
+// A barrier over a whole grid whose blocks are all resident.
 
 #include "ridgeline/cuda/generate/device/numbers.cuh"
 
 namespace ridgeline::generated {
 
-// The word's upper bit flips at each barrier: block 0 adds what brings the ones of the others to
-// 2^31. The other bits must be 0 before the first launch, and are so again behind every barrier. No
-// two launches use it at a time.
+// The word's highest bit flips at each barrier: block 0 adds what is missing from the ones of the
+// other blocks to 2^31. The other bits must be 0 before the first launch, and are 0 again after
+// every barrier. No two launches may use it at the same time.
 class GridBarrier {
  public:
-  // By all threads of a block, before its first sync().
+  // Called by all threads of a block, before its first sync().
   __device__ explicit GridBarrier(u32* word) : word_(word), seen_(0) {
     if (threadIdx.x == 0) seen_ = load() & kUpper;
     part_ = blockIdx.x == 0 ? kUpper - (gridDim.x - 1) : 1;
   }
 
-  // What threads of the block wrote before is seen by all threads of the grid after wait().
+  // Writes that threads of the block made before this are visible to all threads of the grid after
+  // wait().
   __device__ void arrive() {
     __syncthreads();
     if (threadIdx.x == 0)

@@ -1,7 +1,7 @@
 #pragma once
 
-// What generated kernels do with the results of products: a layer's outputs, and the gradients of
-// its inputs.
+// What generated functions do with the results of products: the outputs of a layer, and the
+// gradients of its inputs.
 
 #include "ridgeline/cuda/generate/device/activation.cuh"
 #include "ridgeline/cuda/generate/device/product.cuh"
@@ -10,18 +10,18 @@ namespace ridgeline::generated {
 
 __host__ __device__ constexpr int whole_units(int extent) { return (extent + 15) / 16 * 16; }
 
-// A matrix of values for products: rows of kLd numbers and, for the products of weights, the same
-// transposed (columns of the batch run along rows of kTransposedLd numbers). Either may be absent
-// (null).
+// A matrix of values for products: rows of kLd values and, for the products that give weight
+// gradients, its transpose (with the batch along rows of kTransposedLd values). Either may be
+// absent (null).
 template <typename Math>
 struct Matrix {
   using Number = typename Math::Number;
-  Number* rows;        // of the batch row `first` and up
-  Number* transposed;  // of batch row 0
+  Number* rows;        // from batch row `first` on
+  Number* transposed;  // from batch row 0 on
   int first;
 };
 
-// Stores a lane's block. Elements past `rows` and `columns` are zeros.
+// Stores a lane's block. Elements past `rows` and `columns` are stored as zeros.
 template <typename Math, int kRows, int kColumns, int kLd, int kTransposedLd, bool kOperand = true>
 __device__ inline void store_block(const Matrix<Math>& to, int row, int column,
                                    const typename Math::Value (&v)[2][4]) {
@@ -58,8 +58,8 @@ __device__ inline void store_block(const Matrix<Math>& to, int row, int column,
   }
 }
 
-// Four neighbours as they are stored: what is fetched ahead must not be converted before it is
-// used.
+// Four neighbouring values in their stored type: values that are prefetched must not be converted
+// before they are used.
 template <typename Number>
 struct Four {
   Pack<Number, sizeof(Number) == 8 ? 2 : 4> part[sizeof(Number) == 8 ? 2 : 1];
@@ -86,15 +86,16 @@ __device__ inline void store_four(Number* to, const Number (&v)[4]) {
   *reinterpret_cast<Four<Number>*>(to) = four;
 }
 
-// Constants of a layer: its activation with its parameter, and whether f' is kept beside y
-// (kSlopes) because y does not tell it.
+// Constants of a layer: its activation with its parameter, and whether f' is stored beside y
+// (kSlopes) because it cannot be computed from y.
 template <ActivationFn kActivation_, int kWidth_, int kLd_, int kSlopeLd_, bool kSlopes_,
           bool kDrops_, long long kParameter_>
 struct Layer {
   static constexpr ActivationFn kActivation = kActivation_;
   static constexpr int kWidth = kWidth_, kLd = kLd_, kSlopeLd = kSlopeLd_;
   static constexpr bool kSlopes = kSlopes_, kDrops = kDrops_;
-  static constexpr long long kParameter = kParameter_;  // the bits of the activation's, a double
+  // The bits of the activation's parameter, a double.
+  static constexpr long long kParameter = kParameter_;
 };
 
 // Dropout of a layer at one step.
@@ -102,10 +103,10 @@ struct Drop {
   u64 seed, stream;
   float p;
   double kept;    // 1 / (1 - p)
-  i64 first_row;  // of the global batch
+  i64 first_row;  // in the global batch
 };
 
-// Stores y = dropout(f(v)) of a lane's block; `slopes` has rows as those of y.rows, where
+// Stores y = dropout(f(v)) for a lane's block. `slopes` has the same rows as y.rows and is used if
 // L::kSlopes.
 template <typename Math, typename L, int kBatch, int kTransposedLd>
 __device__ inline void store_outputs(int row, int column, typename Math::Value (&v)[2][4],
@@ -149,7 +150,7 @@ struct Forward {
   };
   const Bias* bias;  // or null
   Matrix<Math> y;
-  typename Math::Number* slopes;  // rows as those of y.rows, where L::kSlopes
+  typename Math::Number* slopes;  // the same rows as y.rows; used if L::kSlopes
   Drop drop;
 
   __device__ State prepare(int, int column) const {
@@ -171,7 +172,7 @@ struct Forward {
   }
 };
 
-// The last layer's outputs as values, rows of kLd from row `first` on.
+// The last layer's outputs as values, in rows of kLd from row `first` on.
 template <typename Math, typename L, typename Bias, int kBatch>
 struct Outputs {
   using Value = typename Math::Value;
@@ -203,7 +204,7 @@ struct Outputs {
   }
 };
 
-// dy of the layer below from dx: times its slope. L is the layer below.
+// dy of the layer below: dx times the slope of its activation. L is the layer below.
 template <typename Math, typename L, int kBatch, int kTransposedLd, int kLdDy>
 struct Backward {
   using Value = typename Math::Value;
@@ -213,7 +214,7 @@ struct Backward {
   struct State {
     Four<Number> from[2];  // slopes, or y
   };
-  const Number* y;       // row `first` on
+  const Number* y;       // from row `first` on
   const Number* slopes;  // likewise
   Matrix<Math> dy;
   double kept;
@@ -230,7 +231,7 @@ struct Backward {
     }
     return state;
   }
-  // dx times the slopes.
+  // Multiplies dx by the slopes.
   __device__ void bend_back(Block<Value>& dx, const State& state) const {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -246,12 +247,12 @@ struct Backward {
   }
   __device__ void take(int row, int column, Block<Value> dx, const State& state) const {
     bend_back(dx, state);
-    // Gradients stay as they are: products round them, sums of biases do not.
+    // Gradients are stored unrounded: products round them, sums for biases do not.
     store_block<Math, kBatch, L::kWidth, kLdDy, kTransposedLd, false>(dy, row, column, dx.v);
   }
 };
 
-// A sample's number as a value: bytes scaled and shifted, floats as they are.
+// An element of a sample as a value: bytes are scaled and shifted, floats are taken unchanged.
 template <typename Value>
 __device__ inline Value sample_value(u8 byte, double scale, double shift) {
   if constexpr (sizeof(Value) == 8) return fma(Value(byte), Value(scale), Value(shift));
@@ -262,8 +263,8 @@ __device__ inline Value sample_value(float number, double, double) {
   return Value(number);
 }
 
-// A batch's rows as operands, from a set of bytes or floats. A block of the lane is two rows by
-// four features; kTogether neighbours of them are under way at a time.
+// Converts a batch's rows to operands, from a set of bytes or floats. A lane's block is two rows by
+// four features; kTogether neighbouring blocks are in flight at a time.
 template <typename Math, int kBatch, int kFeatures, int kLd, int kTransposedLd, typename Sample>
 __device__ inline void gather(const Sample* set, const i32* order, i64 at, double scale,
                               double shift, const Matrix<Math>& x, int first, int stride) {

@@ -1,12 +1,12 @@
 #pragma once
 
-// Losses of generated kernels, over a strip of rows in shared memory.
+// Losses of generated functions, over a strip of rows in shared memory.
 
 #include "ridgeline/cuda/generate/device/layers.cuh"
 
 namespace ridgeline::generated {
 
-// What a strip of rows adds to the step's loss.
+// The contribution of a strip of rows to the step's loss.
 struct Score {
   double loss;
   i32 correct, unused;
@@ -19,7 +19,7 @@ __device__ inline A warp_sum(A value) {
   return value;
 }
 
-// Reductions over the kLanes neighbouring lanes that share a row; all of them get the result.
+// Reductions over the kLanes neighbouring lanes that share a row; all of them receive the result.
 template <int kLanes, typename A>
 __device__ inline A lanes_sum(A value) {
 #pragma unroll
@@ -27,14 +27,14 @@ __device__ inline A lanes_sum(A value) {
   return value;
 }
 
-// As many lanes a row as it has classes, up to a warp.
+// The lanes per row: as many as it has classes, up to a warp.
 __host__ __device__ constexpr int lanes_for(int classes) {
   int lanes = 1;
   while (lanes < classes && lanes < 32) lanes *= 2;
   return lanes;
 }
 
-// Stores element (r, c) of a strip's gradient, which is batch row dy.first + r.
+// Stores element (r, c) of a strip's gradient, which is in batch row dy.first + r.
 template <typename Math, int kBatch, int kLdDy, int kTransposedLd>
 __device__ inline void store_gradient(const Matrix<Math>& dy, int r, int c,
                                       typename Math::Value value) {
@@ -46,7 +46,7 @@ __device__ inline void store_gradient(const Matrix<Math>& dy, int r, int c,
   }
 }
 
-// Zeros from column kFrom on, which products read.
+// Stores zeros from column kFrom on, which products read.
 template <typename Math, int kFrom, int kLanes, int kLdDy>
 __device__ inline void pad_gradient(const Matrix<Math>& dy, int r, int lane) {
   using Number = typename Math::Number;
@@ -57,8 +57,8 @@ __device__ inline void pad_gradient(const Matrix<Math>& dy, int r, int lane) {
   }
 }
 
-// Calls f(r) for the rows of a strip, kLanes lanes a row. All lanes of a warp go round equally
-// often, so that they may exchange numbers: r may be past the strip.
+// Calls f(r) for the rows of a strip, with kLanes lanes per row. All lanes of a warp make the same
+// number of calls, so that they may exchange values; r may be past the strip.
 template <int kRows, int kLanes, typename F>
 __device__ inline void for_rows(F f) {
   constexpr int kPass = kThreads / kLanes;  // rows at a time
@@ -67,8 +67,8 @@ __device__ inline void for_rows(F f) {
   for (int r = first; r - first < kRows; r += kPass) f(r);
 }
 
-// A lane's outputs of a row, at columns lane, lane + kLanes, ..., and the first place of the row's
-// largest, which is kColumns among NaNs.
+// A lane's outputs of a row, at columns lane, lane + kLanes, and so on, and the first index of the
+// row's maximum, which is kColumns if all are NaN.
 template <typename A, int kColumns, int kLanes>
 struct RowOutputs {
   static constexpr int kEach = (kColumns + kLanes - 1) / kLanes;
@@ -102,8 +102,9 @@ struct RowOutputs {
   }
 };
 
-// Softmax cross-entropy. Row r of the strip, of which `logits` has kLd values, is batch row
-// dy.first + r. dy gets the gradient times `scale`; row_loss and row_correct what the row adds.
+// Softmax cross-entropy. Row r of the strip, for which `logits` has kLd values, is batch row
+// dy.first + r. dy receives the gradient times `scale`; row_loss and row_correct receive the row's
+// contributions.
 template <typename Math, int kBatch, int kRows, int kClasses, int kLd, int kLdDy, int kTransposedLd>
 __device__ inline void xent_strip(const typename Math::Value* logits, const i32* labels,
                                   double scale, const Matrix<Math>& dy, double* row_loss,
@@ -142,14 +143,14 @@ __device__ inline void xent_strip(const typename Math::Value* logits, const i32*
   });
 }
 
-// Losses of single outputs, as ops/loss.h defines them.
+// Element-wise losses, as ops/loss.h defines them.
 enum class ElementLoss { mse, mae, huber, bce_with_logits, quantile };
 
 // The loss of x; `slope` becomes its derivative.
 template <ElementLoss kLoss, typename A>
 __device__ inline A element_loss(A x, A target, A weight, A delta, A& slope) {
   const A off = x - target, size = off < A(0) ? -off : off;
-  const A sign = off > A(0) ? A(1) : off < A(0) ? A(-1) : off;  // a NaN stays one
+  const A sign = off > A(0) ? A(1) : off < A(0) ? A(-1) : off;  // NaN stays NaN
   if constexpr (kLoss == ElementLoss::mse) {
     slope = A(2) * off;
     return off * off;
@@ -171,17 +172,18 @@ __device__ inline A element_loss(A x, A target, A weight, A delta, A& slope) {
   }
 }
 
-// Where an elementwise loss finds what it compares with.
+// The target of an element-wise loss.
 template <typename A>
 struct ElementTargets {
-  const i32* labels;      // one a row of the strip, or
-  const A* values;        // kColumns a row
-  const double* weights;  // kWeights of them, or null
+  const i32* labels;      // one per row of the strip, or
+  const A* values;        // kColumns per row
+  const double* weights;  // kWeights values, or null
   double delta;
 };
 
-// An elementwise loss, otherwise as xent_strip. kColumns: values of a row's target, which
-// neighbouring outputs share where there are fewer; 0: labels that stand for one-hot rows.
+// An element-wise loss, with the interface of xent_strip. kColumns: values of a row's target; if
+// there are fewer than outputs, neighbouring outputs share one. 0: labels that stand for one-hot
+// rows.
 template <typename Math, ElementLoss kLoss, int kBatch, int kRows, int kOut, int kLd, int kLdDy,
           int kTransposedLd, int kColumns, int kWeights>
 __device__ inline void element_loss_strip(const typename Math::Value* outputs,
@@ -220,7 +222,7 @@ __device__ inline void element_loss_strip(const typename Math::Value* outputs,
   });
 }
 
-// What a strip's rows add up to, by one warp, any barrier after them.
+// Adds the contributions of a strip's rows, with one warp, after a barrier that follows them.
 template <int kRows>
 __device__ inline void add_rows(const double* row_loss, const i32* row_correct, Score* score) {
   const int lane = lane_of();
@@ -232,7 +234,7 @@ __device__ inline void add_rows(const double* row_loss, const i32* row_correct, 
   if (lane == 0) *score = {loss, correct, 0};
 }
 
-// One warp, after the strips of all blocks.
+// Called by one warp, after the strips of all blocks.
 __device__ inline void write_score(const Score* scores, int count, double scale, double* loss,
                                    i32* correct) {
   double sum = 0;

@@ -1,16 +1,17 @@
 #pragma once
 
-// Normalisations of generated kernels, between a linear layer and its activation. Their statistics
-// are of rows (layer and root-mean-square normalisation) or of columns (batch normalisation,
-// kOverBatch). What the linear layer gives is stored, normalised in a pass of its own over strips
-// of rows, and its gradient likewise; sums over the batch are made of sums over 16 rows, one for
-// each unit.
+// Normalisations of generated functions, between a linear layer and its activation. Statistics are
+// taken over rows (layer and root-mean-square normalisation) or over columns (batch normalisation,
+// kOverBatch). The output of the linear layer is stored, and a separate pass over strips of rows
+// normalises it; the gradient works likewise. Sums over the batch are made from sums over the 16
+// rows of each unit.
 
 #include "ridgeline/cuda/generate/device/update.cuh"
 
 namespace ridgeline::generated {
 
-// Sums over the 16 rows of a unit, of which the lane has two; all lanes of a column get them.
+// Sums over the 16 rows of a unit, of which each lane has two; all lanes of a column receive the
+// sums.
 template <typename Value>
 __device__ inline void unit_sums(Value (&v)[4]) {
 #pragma unroll
@@ -20,7 +21,7 @@ __device__ inline void unit_sums(Value (&v)[4]) {
   }
 }
 
-// Stores two numbers of each column of a unit: of[unit][2][kLd].
+// Stores two values per column of a unit: of[unit][2][kLd].
 template <int kLd, typename Value>
 __device__ inline void store_unit(Value* of, int row, int column, const Value (&a)[4],
                                   const Value (&b)[4]) {
@@ -30,8 +31,8 @@ __device__ inline void store_unit(Value* of, int row, int column, const Value (&
   for (int c = 0; c < 4; ++c) to[c] = a[c], to[kLd + c] = b[c];
 }
 
-// z = sum + bias, to be normalised. With kMoments also the mean of each column over a unit's rows
-// and the sum of squared distances from it.
+// z = sum + bias, to be normalised. With kMoments this also stores the mean of each column over a
+// unit's rows and the sum of squared deviations from it.
 template <typename Math, typename L, typename Bias, int kBatch, bool kMoments>
 struct Unnormalised {
   using Value = typename Math::Value;
@@ -86,23 +87,24 @@ struct Unnormalised {
   }
 };
 
-// Where a normalisation of layer L finds what it works on.
+// The operands of the normalisation of layer L.
 template <typename Math, typename L, typename Kept, bool kOverBatch, bool kCentred, int kBatch>
 struct NormLayer {
   using Value = typename Math::Value;
   using Number = typename Math::Number;
   static constexpr int kLd = L::kSlopeLd, kRowUnits = (kBatch + 15) / 16;
   static constexpr int kRowEnd = whole_units(kBatch);
-  const Number* z;             // rows of kLd from row `first` on
-  Value *mean, *rstd;          // of the rows from `first` on, or of the columns
-  Value *mean_out, *rstd_out;  // where those are a block's own copies of the columns', or null
+  const Number* z;     // rows of kLd from row `first` on
+  Value *mean, *rstd;  // per row from `first` on, or per column
+  // Where to store the columns' statistics if a block works on its own copies, or null.
+  Value *mean_out, *rstd_out;
   int first;
   const Kept *gamma, *beta;  // or null
-  Value* moments;            // of units, see Unnormalised; where kOverBatch
-  Value* sums;               // over units of dy and of dy times what was normalised
+  Value* moments;            // per unit, see Unnormalised; if kOverBatch
+  Value* sums;               // sums over units of dy, and of dy times the normalised values
   double epsilon;
 
-  // Loads of a lane's columns; absent ones and those past the end are `otherwise`.
+  // Loads a lane's columns; absent ones and those past the end are `otherwise`.
   static __device__ void load_columns(const Kept* from, int column, Value otherwise,
                                       Value (&v)[4]) {
 #pragma unroll
@@ -112,13 +114,13 @@ struct NormLayer {
     }
   }
 
-  // Columns of part `part` of kParts.
+  // The columns of part `part` of kParts.
   template <int kParts>
   static constexpr int kPartUnits = (kLd / 16 + kParts - 1) / kParts;
 
-  // y = dropout(f(normalised z)) of rows row0 .. row0 + kRows - 1 and one part of the columns, by a
-  // block. `scratch` has room for two numbers a row, or a column of the part. `keep(column, mean,
-  // var)` is called once for each column where kOverBatch.
+  // A block computes y = dropout(f(normalised z)) for rows row0 .. row0 + kRows - 1 and one part of
+  // the columns. `scratch` has room for two values per row, or per column of the part.
+  // `keep(column, mean, var)` is called once per column if kOverBatch.
   template <int kRows, int kParts, int kTransposedLd, typename Keep>
   __device__ void forward(int row0, int part, const Matrix<Math>& y, Number* slopes,
                           const Drop& drop, void* scratch, const Keep& keep) const {
@@ -152,7 +154,7 @@ struct NormLayer {
       }
     } else {
       const int lane = lane_of();
-      constexpr int kFours = (kLd + 127) / 128;  // of a lane
+      constexpr int kFours = (kLd + 127) / 128;  // groups of four columns per lane
       constexpr int kTogether = kFours <= 8 ? 2 : 1;
 #pragma unroll 1
       for (int r0 = warp_of(); r0 < kRows; r0 += kTogether * kWarps) {
@@ -173,7 +175,7 @@ struct NormLayer {
           const int r = r0 + k * kWarps;
           if (r >= kRows) continue;
           Value at = Value(0), squares = Value(0);
-          if constexpr (kCentred) {  // pads are zeros
+          if constexpr (kCentred) {  // padding is zero
 #pragma unroll
             for (int i = 0; i < kFours; ++i) {
               at += (row[k][i].value(0) + row[k][i].value(1)) +
@@ -217,8 +219,8 @@ struct NormLayer {
     });
   }
 
-  // dz of the same rows and columns from dn, the gradient at what was normalised, whose rows lie as
-  // those of dy do. dn may be dy.rows where kParts is 1.
+  // Computes dz for the same rows and columns from dn, the gradient of the normalised values, which
+  // has the same row layout as dy. dn may be dy.rows if kParts is 1.
   template <int kRows, int kParts, int kTransposedLd, int kLdDy>
   __device__ void backward(int row0, int part, const Number* dn, const Matrix<Math>& dy,
                            void* scratch) const {
@@ -290,7 +292,8 @@ struct NormLayer {
   }
 
  private:
-  // f(row, column) of the lane's part of each unit of the strip, those past the batch left out.
+  // Calls f(row, column) for the lane's part of each unit of the strip, except for rows past the
+  // batch.
   template <int kRows, int kParts, typename F>
   static __device__ void for_part_units(int row0, int part, const F& f) {
     const int lane = lane_of();
@@ -303,8 +306,8 @@ struct NormLayer {
   }
 };
 
-// As Backward, for a layer below that is normalised: dn, and its sums over the rows of a unit. The
-// gradient at the layer's own output comes later, by NormLayer::backward.
+// Like Backward, for a layer below that is normalised: stores dn and its sums over the rows of a
+// unit. NormLayer::backward later computes the gradient of the layer's own output.
 template <typename Math, typename L, typename N, int kBatch, int kLdDy, bool kOverBatch>
 struct NormBackward {
   using Value = typename Math::Value;
@@ -353,13 +356,13 @@ struct NormBackward {
   }
 };
 
-// The gradients of gamma and beta from the sums of units, and their updates. With kStores as
+// Computes the gradients of gamma and beta from the sums of units, and updates them. kStores as in
 // BiasUpdate.
 template <typename Math, typename Kept, typename Optimizer, int kWidth, int kLd, int kRowUnits,
           bool kStores>
 struct NormUpdate {
   using Value = typename Math::Value;
-  static constexpr int kEach = kRowUnits <= 2 ? 32 : 8;  // columns a warp
+  static constexpr int kEach = kRowUnits <= 2 ? 32 : 8;  // columns per warp
   static constexpr int kTasks = (kWidth + kEach - 1) / kEach;
   Tensor<Math, Kept, Optimizer> beta, gamma;
   const Value* sums;
@@ -413,7 +416,7 @@ struct NormUpdate {
   }
 };
 
-// running += momentum * (now - running), kept in its own type.
+// running += momentum * (now - running), stored in its own type.
 template <typename Value, typename T>
 __device__ inline void run_on(T* running, Value now, double momentum) {
   const Value before = Value(widen(*running));

@@ -1,7 +1,7 @@
 #pragma once
 
-// Number types of generated kernels and their tensor-core products. These headers are compiled by
-// NVRTC without any include path: they use what the compiler itself knows, and nothing else.
+// Number types of generated functions and their tensor-core products. NVRTC compiles these headers
+// without any include path, so they use only what the compiler itself provides.
 
 namespace ridgeline::generated {
 
@@ -12,7 +12,7 @@ using u64 = unsigned long long;
 using i32 = int;
 using i64 = long long;
 
-// std::conditional: there is no standard library here.
+// std::conditional, because there is no standard library here.
 template <bool kFirst, typename A, typename B>
 struct std_conditional {
   using type = A;
@@ -22,13 +22,13 @@ struct std_conditional<false, A, B> {
   using type = B;
 };
 
-// A pointer that the compiler knows to point into global memory.
+// A pointer that the compiler knows to point to global memory.
 template <typename T>
 __device__ inline T* global(void* p) {
   return static_cast<T*>(__cvta_global_to_generic(__cvta_generic_to_global(p)));
 }
-// The same pointer, of which the compiler does not know that it is: what is made from it is not
-// worked out ahead.
+// Returns the same pointer in a form that hides its origin from the compiler, so that values
+// derived from it are not computed ahead.
 __device__ inline char* fresh(char* p) {
   unsigned long at = __cvta_generic_to_global(p);
   asm volatile("" : "+l"(at));
@@ -82,30 +82,30 @@ struct Narrow<double> {
   static __device__ double from(double v) { return v; }
 };
 
-// kCount neighbours by one access where they lie aligned for it.
+// kCount neighbouring values in one access, if they are aligned for it.
 template <typename T, int kCount>
 struct alignas(sizeof(T) * kCount) Pack {
   T v[kCount];
 };
 
-// tf32 to nearest, ties away from zero; a NaN stays one.
+// Rounds to tf32, to nearest with ties away from zero; NaN stays NaN.
 __device__ inline float round_tf32(float v) {
   u32 bits;
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(v));
   return __uint_as_float(bits);
 }
 
-// A product in one number type. Operands lie with the summed index running along rows, in chunks of
-// 64 bytes: lane 4g + t holds 16 bytes, number t of a chunk, of row g of each operand. Which summed
-// index the tensor core takes a number for does not matter, as long as both operands agree.
-//   Number   operands as stored, kChunk of them a chunk
-//   Sum      sums
-//   Value    what biases, activations and updates are computed in
-//   operand  a value as it is stored for products
+// A product in one number type. In operands the summed index runs along rows, in chunks of 64
+// bytes: lane 4g + t holds 16 bytes, the t-th quarter of a chunk, of row g of each operand. It does
+// not matter which summed index the tensor core assigns to a value, as long as both operands agree.
+//   Number   the stored type of operands, kChunk of them per chunk
+//   Sum      the type of sums
+//   Value    the type in which biases, activations and updates are computed
+//   operand  converts a value to its stored form for products
 //   multiply d += a . b over one of the kParts parts of a chunk: a0 and a1 are rows g and g + 8 of
 //            16, b is row g of 8; d has columns 2t and 2t + 1 of rows g (0, 1) and g + 8 (2, 3).
 //            kRound: a is not rounded yet. One part of all results comes before the next part of
-//            any, so that none waits for the one before.
+//            any, so that no product waits for the previous one.
 struct Bf16Math {
   using Number = Bf16;
   using Sum = float;
@@ -157,8 +157,8 @@ struct Fp16Math {
   }
 };
 
-// Weights and activations are rounded when they are stored, gradients when they are used: sums of
-// those themselves, the biases' gradients, are of whole fp32 numbers.
+// Weights and activations are rounded when they are stored, gradients when they are used: the bias
+// gradients are sums of unrounded fp32 values.
 struct Tf32Math {
   using Number = float;
   using Sum = float;
@@ -190,7 +190,8 @@ struct Tf32Math {
   }
 };
 
-// fp32 by the fp64 tensor cores: every product is exact, and sums are rounded to fp32 once a warp.
+// fp32 by the fp64 tensor cores: every product is exact, and sums are rounded to fp32 once per
+// warp.
 struct Fp32Math {
   using Number = float;
   using Sum = double;
@@ -235,7 +236,7 @@ struct Fp64Math {
   static __device__ double wide(u32 low, u32 high) { return __hiloint2double(int(high), int(low)); }
 };
 
-// d += a . b of kMt x kNt units over a chunk, as lanes hold them.
+// d += a . b for kMt x kNt units over a chunk, in the layout in which lanes hold them.
 template <typename Math, bool kRound, int kMt, int kNt>
 __device__ inline void multiply_units(typename Math::Sum (&d)[kMt][2 * kNt][4],
                                       const uint4 (&a)[kMt][2], const uint4 (&b)[kNt][2]) {

@@ -1,10 +1,11 @@
 #pragma once
 
-// Products of generated kernels. All of them, forward, of gradients and of weights, are
+// Products of generated functions. All of them, forward, for gradients and for weights, have the
+// form
 //   y[row, column] = sum over k of a[row, k] * b[column, k]
-// of operands whose rows are padded to whole chunks of k with zeros. Here they come straight from
-// memory into registers: in small nets an operand is used once or twice by a block, and what is
-// used twice comes from L1. tiled_product.cuh has the products of large ones. A *unit* is 16 x 16
+// with operands whose rows are padded with zeros to whole chunks of k. Here operands go straight
+// from memory into registers: in small networks a block uses an operand once or twice, and the
+// second use hits L1. tiled_product.cuh has the products of large networks. A *unit* is 16 x 16
 // results, of which lane 4g + t has rows 2g, 2g + 1 and columns 4t .. 4t + 3.
 
 #include "ridgeline/cuda/generate/device/numbers.cuh"
@@ -14,8 +15,8 @@ namespace ridgeline::generated {
 constexpr int kWarps = 8;
 constexpr int kThreads = 32 * kWarps;
 
-// Read anew wherever they are asked for: what is made from them, addresses above all, would else be
-// worked out before the loop over steps and take the registers of all phases.
+// Reads the thread index again at every use. Otherwise values derived from it, above all addresses,
+// would be computed before the loop over steps and occupy registers in all phases.
 __device__ inline int thread_of() {
   int thread;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
@@ -30,8 +31,8 @@ struct Block {
   Value v[2][4];
 };
 
-// The shape of one warp's product: kMt x kNt units, k in kChunks chunks shared out over kSplit
-// warps, kRing of them under way. kShared: a lies in shared memory, and is not fetched ahead.
+// The shape of one warp's product: kMt x kNt units, with k in kChunks chunks that are split over
+// kSplit warps, and kRing of them in flight. kShared: a is in shared memory and is not prefetched.
 template <typename Math_, int kMt_, int kNt_, int kSplit_, int kRing_, int kChunks_, int kLda_,
           int kLdb_, bool kShared_, bool kRound_>
 struct Shape {
@@ -52,7 +53,7 @@ class Product {
 
   __device__ explicit Product(int lane) : g_(lane >> 2), t_(lane & 3) {}
 
-  // `a`, `b`: row 0 of the warp's tile. `part` of kSplit is this warp's share of k.
+  // `a` and `b` point to row 0 of the warp's tile. `part` of kSplit is this warp's share of k.
   __device__ void start_a(const Number* a, int part) {
     if constexpr (!S::kShared) {
 #pragma unroll
@@ -74,7 +75,7 @@ class Product {
       for (int n = 0; n < S::kNt; ++n) b_[r][n][0] = b_[r][n][1] = uint4{0, 0, 0, 0};
     }
   }
-  // After start_a and start_b of the same.
+  // Called after start_a and start_b with the same arguments.
   __device__ void finish(const Number* a, const Number* b, int part) {
 #pragma unroll
     for (int m = 0; m < S::kMt; ++m) {
@@ -107,14 +108,14 @@ class Product {
   }
 
  private:
-  static constexpr int kMost = (S::kChunks + S::kSplit - 1) / S::kSplit;  // chunks of a warp
+  static constexpr int kMost = (S::kChunks + S::kSplit - 1) / S::kSplit;  // chunks per warp
   static constexpr int kLane = 16 / int(sizeof(Number));
-  // Chunks alternate, so that one need not wait for the other.
+  // Chunks alternate between two sets, so that one need not wait for the other.
   static constexpr int kSets = S::kMt * S::kNt == 1 && kMost > 1 && S::kRing > 1 ? 2 : 1;
 
   static __device__ int chunk(int i, int part) { return part + i * S::kSplit; }
-  // Past the end one is fetched that is there and not used. Loads under a condition would leave
-  // registers half defined, and the compiler keeps such registers free through the whole kernel.
+  // Past the end, a valid chunk is fetched and not used. Conditional loads would leave registers
+  // partly defined, and the compiler would reserve such registers through the whole function.
   static __device__ int real_chunk(int i, int part) {
     const int c = chunk(i, part);
     return S::kChunks % S::kSplit == 0 || c < S::kChunks ? c : S::kChunks - 1;
@@ -136,7 +137,7 @@ class Product {
     }
   }
 
-  // Multiplies chunks i0 .. i0 + kRing - 1 and fetches those that take their places.
+  // Multiplies chunks i0 .. i0 + kRing - 1 and fetches the chunks that replace them.
   __device__ void iterate(int i0, const Number* a, const Number* b, int part) {
 #pragma unroll
     for (int r = 0; r < S::kRing; ++r) {
@@ -159,7 +160,8 @@ class Product {
   Sum d_[kSets][S::kMt][2 * S::kNt][4];
 };
 
-// Sums of the warps of a group, added in the order of their shares. `part` 0 gets all units.
+// Sums of the warps of a group, added in the order of their shares. The warp with `part` 0 receives
+// all units.
 template <typename S>
 class Reduction {
  public:
@@ -177,7 +179,7 @@ class Reduction {
     for (int r = 0; r < 2; ++r)
       to[32 * r] = {{block.v[r][0], block.v[r][1], block.v[r][2], block.v[r][3]}};
   }
-  // After a block barrier, by the group's first warp.
+  // Called after a block barrier by the group's first warp.
   __device__ Block<Value> get(int m, int n) const {
     Block<Value> sum{};
 #pragma unroll
@@ -201,15 +203,15 @@ class Reduction {
 };
 
 // An epilogue E has
-//   State            what is fetched while the product is made
-//   kUnits           how many units' states may be held at a time by a warp that multiplies, and
-//   kAhead           by one that has nothing else in its registers
-//   kRowEnd, kColumnEnd   where results end, in whole units; what lies past them is not handed over
-//   prepare(row, column) -> State, and take(row, column, block, state): of the lane's first row and
-//   column.
+//   State            what is fetched while the product is computed
+//   kUnits           how many units' states a warp that multiplies may hold at a time, and
+//   kAhead           how many a warp with nothing else in its registers may hold
+//   kRowEnd, kColumnEnd   where results end, in whole units; units past them are not passed on
+//   prepare(row, column) -> State, and take(row, column, block, state), for the lane's first row
+//   and column.
 
-// The results of a warp's group from the product, handed to the epilogue by the group's first warp.
-// With kSplit > 1 all warps of the block must come here together.
+// Passes the results of a warp group's product to the epilogue; the group's first warp does this.
+// With kSplit > 1 all warps of the block must call this together.
 template <typename S, typename E>
 __device__ inline void hand_over(Product<S>& product, int part, int row, int column, void* scratch,
                                  const E& e, typename E::State (&states)[S::kMt][S::kNt]) {
@@ -257,8 +259,8 @@ __device__ inline void prepare(int part, int row, int column, const E& e,
   }
 }
 
-// All columns of one strip of 16 * kMt rows, by one block. prefetch() fetches the first of b, and
-// what the epilogue wants beside; both must be there already. run() does the rest.
+// One block computes all columns of one strip of 16 * kMt rows. prefetch() fetches the first part
+// of b and the epilogue's state; both must already be in memory. run() does the rest.
 template <typename S, int kColumnUnits, typename E>
 class Strip {
  public:
@@ -267,14 +269,14 @@ class Strip {
   static_assert(S::kSplit == 1 || kTiles <= S::kGroups, "shares of k are added in one pass");
 
   __device__ Strip() : warp_(warp_of()), product_(lane_of()) {}
-  // `first_row`: of the batch, for the epilogue.
+  // `first_row`: in the batch, for the epilogue.
   __device__ void prefetch(const Number* b, int first_row, const E& e) {
     const int tile = group() < kTiles ? group() : kTiles - 1;
     product_.start_b(rows(b, tile), part());
     prepare<S>(part(), first_row, 16 * S::kNt * tile, e, states_);
   }
-  // In place of prefetch() where run() will not be called: what is not defined on every way to a
-  // use would take registers on all ways there.
+  // Called instead of prefetch() if run() will not be called: a value that is undefined on some
+  // path to its use would occupy registers on all paths.
   __device__ void forget() {
     product_.forget_b();
 #pragma unroll
@@ -303,7 +305,8 @@ class Strip {
 #pragma unroll
         for (int i = 0; i < S::kMt * S::kNt; ++i)
           now[i / S::kNt][i % S::kNt] = states_[i / S::kNt][i % S::kNt];
-        if (tile + S::kGroups < kTiles) {  // the next tile's way is as long as these results'
+        // Loads for the next tile take as long as storing these results.
+        if (tile + S::kGroups < kTiles) {
           product_.start_b(rows(b, tile + S::kGroups), 0);
           prepare<S>(0, first_row, column + 16 * S::kNt * S::kGroups, e, states_);
         }
@@ -324,8 +327,8 @@ class Strip {
   typename E::State states_[S::kMt][S::kNt];
 };
 
-// A product shared out over the grid in tiles of kDown x (kGroups / kDown) groups, and each tile in
-// kParts equal parts of k, of which S has one.
+// Splits a product over the grid into tiles of kDown x (kGroups / kDown) groups, and each tile into
+// kParts equal parts of k; S describes one part.
 template <typename S, int kRowUnits, int kColumnUnits, int kDown, int kParts = 1>
 class Grid {
  public:
@@ -335,7 +338,7 @@ class Grid {
   static constexpr int kColumnTiles = (kColumnUnits + S::kNt * kAcross - 1) / (S::kNt * kAcross);
   static constexpr int kTiles = kRowTiles * kColumnTiles * kParts;
 
-  // Tiles `first`, `first + stride`, ...
+  // Computes tiles `first`, `first + stride`, and so on.
   template <typename E>
   static __device__ void run(const Number* a, const Number* b, int first, int stride, void* scratch,
                              E e) {
@@ -357,9 +360,9 @@ class Grid {
         prepare<S>(part, row, column, e, states);
         product.finish(at, bt, part);
         if (S::kSplit > 1 && task != first)
-          __syncthreads();  // the sums of the tile before have been read
+          __syncthreads();  // the sums of the previous tile have been read
         hand_over<S>(product, part, row, column, scratch, e, states);
-      } else if constexpr (S::kSplit > 1) {  // the barriers that others come to
+      } else if constexpr (S::kSplit > 1) {  // joins the barriers of the other warps
         if (task != first) __syncthreads();
         __syncthreads();
       }

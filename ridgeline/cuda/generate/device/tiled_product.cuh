@@ -1,30 +1,31 @@
 #pragma once
 
-// Products of generated kernels that are large enough for the tensor cores' own way to operands:
-// from shared memory, where they are copied asynchronously some slabs of k ahead.
+// Products of generated functions that are large enough for wgmma: operands are copied
+// asynchronously to shared memory a few slabs of k ahead, and the tensor cores read them there.
 
 #include "ridgeline/cuda/generate/device/product.cuh"
 #include "ridgeline/cuda/generate/device/wgmma.cuh"
 
 namespace ridgeline::generated {
 
-// 16 bytes, of which those past `bytes` are zeros.
+// Copies 16 bytes, of which those past `bytes` become zeros.
 __device__ inline void copy_async(u32 to, const void* from, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes)
                : "memory");
 }
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Waits for all groups of copies but the newest kPending, and lets the tensor cores see them.
+// Waits for all groups of copies but the newest kPending, and makes them visible to the tensor
+// cores.
 template <int kPending>
 __device__ inline void wait_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// A product shared out over the grid in tiles of kDown x 2 / kDown warpgroups, each with 64 x
-// 16 * S::kNt results, and each tile in kParts parts of k. A slab is 128 bytes of k, two chunks;
-// S::kRing of them are in shared memory. Rows lie there in the order in which a lane gets the
-// results of a unit that Block holds.
+// Splits a product over the grid into tiles of kDown x 2 / kDown warpgroups, each with 64 x 16 *
+// S::kNt results, and each tile into kParts parts of k. A slab is 128 bytes of k (two chunks);
+// S::kRing of them are in shared memory. Rows are in the order that gives each lane the results of
+// a unit that Block holds.
 template <typename S, int kRowUnits, int kColumnUnits, int kDown, int kParts = 1>
 class Tiled {
  public:
@@ -42,7 +43,8 @@ class Tiled {
   static_assert(kThreads == 256 && S::kSplit == 1 && S::kMt == 1 && S::kRing >= 4);
   static_assert(!S::kRound, "operands are taken as they are stored");
 
-  // Tiles `first`, `first + stride`, ...; `scratch` has kRing slabs, and 1 KiB to align them.
+  // Computes tiles `first`, `first + stride`, and so on; `scratch` has kRing slabs, and 1 KiB to
+  // align them.
   template <typename E>
   static __device__ void run(const Number* a, const Number* b, int first, int stride, void* scratch,
                              E e) {
@@ -53,19 +55,19 @@ class Tiled {
     for (int task = first; task < kTiles; task += stride) {
       const int tile = task / kParts;
       if constexpr (kParts > 1) e.part = task % kParts;
-      // What the epilogue wants of the first units comes while they are multiplied.
+      // The epilogue's state for the first units is fetched while they are multiplied.
       typename E::State states[kAhead<E>];
 #pragma unroll
       for (int unit = 0; unit < kAhead<E>; ++unit) states[unit] = prepare(tile, unit, e);
       product.multiply();
-      __syncthreads();  // both warpgroups are through with the slabs
+      __syncthreads();  // both warpgroups are done with the slabs
       if (task + stride < kTiles) product.start(a, b, task + stride);
       product.hand_over(tile, e, states);
     }
   }
 
  private:
-  static constexpr int kEach = (kRows + kColumns) / 32;  // copies of a thread, of a slab
+  static constexpr int kEach = (kRows + kColumns) / 32;  // copies per thread and slab
   template <typename E>
   static constexpr int kAhead = E::kAhead < S::kNt ? E::kAhead : S::kNt;
 
@@ -79,8 +81,8 @@ class Tiled {
     return tile % kColumnTiles * kColumns + group() % kAcross * kWidth;
   }
 
-  // Sets out for a tile's slabs and copies the first of them. A thread copies the 16 bytes number
-  // thread % 8 of rows thread / 8, thread / 8 + 32, ...
+  // Begins a tile and copies its first slabs. A thread copies 16-byte unit thread % 8 of rows
+  // thread / 8, thread / 8 + 32, and so on.
   __device__ void start(const Number* a, const Number* b, int task) {
     const int tile = task / kParts;
     first_ = task % kParts * kPartSlabs;
@@ -122,7 +124,7 @@ class Tiled {
 #pragma unroll 1
     for (int slab = 0; slab < count_; ++slab) {
       wait_copies<S::kRing - 3>();
-      __syncthreads();  // the slab is there, and both warpgroups have finished the last but one
+      __syncthreads();  // the slab has arrived, and both warpgroups are done with the last but one
       if (slab + S::kRing - 2 < count_) copy(slab + S::kRing - 2);
       commit_copies();
       const u32 at = slab % S::kRing * kSlabBytes;
@@ -146,7 +148,7 @@ class Tiled {
       state = e.prepare(row + 2 * (lane >> 2), column + 4 * (lane & 3));
     return state;
   }
-  // Units one after the other, and of each what the epilogue wants fetched kAhead ahead.
+  // Passes on one unit after the other; the epilogue's state is fetched kAhead units ahead.
   template <typename E>
   __device__ void hand_over(int tile, const E& e, typename E::State (&states)[kAhead<E>]) {
     const int lane = lane_of(), row = first_row(tile), column = first_column(tile);

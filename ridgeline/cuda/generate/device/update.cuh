@@ -1,14 +1,14 @@
 #pragma once
 
-// Optimizer steps of generated kernels, where gradients are made.
+// Optimizer steps of generated functions, applied where the gradients are computed.
 
 #include "ridgeline/cuda/generate/device/loss.cuh"
 #include "ridgeline/cuda/generate/device/tiled_product.cuh"
 
 namespace ridgeline::generated {
 
-// n / d and the square root of v >= 0, to within an ulp in fp32 without a branch: the exact ones
-// take most of the code of an update. Numbers below 2^-126 count as 0.
+// n / d and the square root of v >= 0, accurate to an ulp in fp32 without a branch: the exact
+// functions would take most of the code of an update. Values below 2^-126 count as 0.
 __device__ inline float quotient(float n, float d) {
   float r;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(d));
@@ -22,12 +22,12 @@ __device__ inline float root(float v) {
   asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(v));
   const float s = v * r;
   const float better = fmaf(0.5f * r, fmaf(-s, s, v), s);
-  return v < 1.1754944e-38f && v >= 0.0f ? 0.0f : better;  // a NaN stays one
+  return v < 1.1754944e-38f && v >= 0.0f ? 0.0f : better;  // NaN stays NaN
 }
 __device__ inline double root(double v) { return sqrt(v); }
 
-// The numbers of one step, the same for all weights; made by one thread of a block, see
-// ops/update.h.
+// The values of one step that are the same for all weights; one thread of a block computes them,
+// see ops/update.h.
 template <typename A>
 struct Rates {
   A lr, scale, rate, second;  // rate: lr / (1 - beta1^t); second: 1 - beta2^t
@@ -54,7 +54,7 @@ __device__ inline Rates<A> adam_rates(double lr, double beta1, double beta2, i64
   return rates;
 }
 
-// States of a weight: none, m, or m and v.
+// The optimizer states of a weight: none, m, or m and v.
 template <bool kMomentum, bool kNesterov>
 struct Sgd {
   static constexpr int kStates = kMomentum ? 1 : 0;
@@ -87,34 +87,34 @@ struct Adam {
   }
 };
 
-// Where number (row, column) of a matrix lies that is stored unit by unit, and each unit as its
-// lanes hold it: 256 numbers one after the other, of which a warp fetches 128 at a time. kAcross:
-// units of a row.
+// The offset of element (row, column) of a matrix that is stored unit by unit, each in the order in
+// which its lanes hold it: 256 consecutive values, of which a warp fetches 128 at a time. kAcross:
+// units per row.
 template <int kAcross>
 __device__ inline i64 in_units(int row, int column) {
   return (i64(row >> 4) * kAcross + (column >> 4)) * 256 + (row & 1) * 128 +
          ((row & 15) >> 1) * 16 + (column & 15);
 }
 
-// Weights and their states during a launch, unit by unit, and what products read of them.
+// Weights and their states during a launch, stored unit by unit, and the copies that products read.
 template <typename Math, typename Kept>
 struct Weights {
   using Value = typename Math::Value;
   Kept* w;
   Value *m, *v;
   typename Math::Number* rows;        // [out][kLd]
-  typename Math::Number* transposed;  // [in][kTransposedLd]; null where no gradient goes through
+  typename Math::Number* transposed;  // [in][kTransposedLd]; null if no gradient passes through
 };
 
-// The gradient of a layer's weights, unit by unit, and their update. With kStores it is kept for
-// finish() instead: until its kParts parts can be added up, or the norm of all gradients is known,
-// for which `squares` grows by its squares.
+// Computes the gradient of a layer's weights, unit by unit, and updates them. With kStores the
+// gradient is stored for finish() instead, until its kParts parts can be added or the norm of all
+// gradients is known; for the norm, `squares` is increased by its squares.
 template <typename Math, typename Kept, typename Optimizer, int kOut, int kIn, int kLd,
           int kTransposedLd, bool kStores, int kParts>
 struct Update {
   using Value = typename Math::Value;
   static constexpr int kStates = Optimizer::kStates;
-  // A state of Adam's in fp32 is 24 registers.
+  // An fp32 Adam state takes 24 registers.
   static constexpr int kUnits = kStores ? 4 : 2,
                        kAhead = kStores              ? 1
                                 : sizeof(Value) == 8 ? 1
@@ -126,7 +126,7 @@ struct Update {
   Weights<Math, Kept> weights;
   Optimizer optimizer;
   const Rates<Value>* rates;
-  Value* gradients;  // kParts matrices, unit by unit
+  Value* gradients;  // kParts matrices, stored unit by unit
   double* squares;   // or null
   int part = 0;
 
@@ -154,8 +154,8 @@ struct Update {
       apply(row, column, g, next);
     }
   }
-  // The updates by stored gradients, after a barrier of the grid: units `first`, `first + stride`,
-  // ..., of which a warp has two under way.
+  // Applies the updates from stored gradients, after a grid barrier: units `first`, `first +
+  // stride`, and so on, of which a warp has two in flight.
   __device__ void finish(int first, int stride) const {
     constexpr int kAll = kRowEnd / 16 * kAcross;
     constexpr int kTogether = sizeof(Value) == 8 ? 1 : 2;
@@ -244,7 +244,7 @@ struct Update {
   }
 };
 
-// A tensor of one number an output, and its states.
+// A tensor with one value per output, and its states.
 template <typename Math, typename Kept, typename Optimizer>
 struct Tensor {
   using Value = typename Math::Value;
@@ -269,15 +269,15 @@ struct Tensor {
   }
 };
 
-// The gradient of a bias, the sum of dy over the batch, and its update: more lanes an output the
-// more rows the batch has. With kStores likewise.
+// Computes the gradient of a bias, which is the sum of dy over the batch, and updates it. The
+// larger the batch, the more lanes share an output. kStores as above.
 template <typename Math, typename Kept, typename Optimizer, int kOut, int kTransposedLd,
           int kChunks, bool kStores>
 struct BiasUpdate {
   using Value = typename Math::Value;
   using Number = typename Math::Number;
   static constexpr int kLanes = kChunks <= 4 ? 4 : kChunks <= 8 ? 8 : kChunks <= 16 ? 16 : 32;
-  static constexpr int kEach = 32 / kLanes;  // outputs a warp
+  static constexpr int kEach = 32 / kLanes;  // outputs per warp
   static constexpr int kTasks = (kOut + kEach - 1) / kEach;
   Tensor<Math, Kept, Optimizer> bias;
   const Number* dy;  // [out][kTransposedLd]
@@ -324,8 +324,8 @@ struct BiasUpdate {
   }
 };
 
-// GlobalNorm behind its sum of squares, as ops/grad_scale.h has it. Every block works it out from
-// the same numbers.
+// GlobalNorm after its sum of squares, as in ops/grad_scale.h. Every block computes it from the
+// same values.
 struct Norm {
   double norm, scale, loss_scale;
   i64 clipped, good, skipped;
@@ -352,10 +352,10 @@ struct Norm {
   }
 };
 
-// The sum over a block in all of its threads.
+// The sum over a block; all of its threads receive it.
 __device__ inline double block_sum(double value, double* scratch) {
   value = warp_sum(value);
-  __syncthreads();  // the sums before have been read
+  __syncthreads();  // the previous sums have been read
   if (lane_of() == 0) scratch[warp_of()] = value;
   __syncthreads();
   value = 0;
@@ -363,8 +363,9 @@ __device__ inline double block_sum(double value, double* scratch) {
   return value;
 }
 
-// Weights and states from the program's rows before the first step, and as products read them. Pads
-// of what products read were zeroed; those of the others are zeros as well.
+// Converts weights and states from the program's rows before the first step, and makes the copies
+// that products read. The padding of those copies has been zeroed; the padding of the others is
+// zero as well.
 template <typename Math, typename Kept, int kOut, int kIn, int kLd, int kTransposedLd>
 __device__ inline void take_weights(const Kept* w, const typename Math::Value* m,
                                     const typename Math::Value* v, const Weights<Math, Kept>& to,
@@ -386,7 +387,8 @@ __device__ inline void take_weights(const Kept* w, const typename Math::Value* m
   }
 }
 
-// And back after the last step, with the copy that the program's products read, or null.
+// Converts them back after the last step, together with the copy that the program's products read
+// (or null).
 template <typename Math, typename Kept, typename Copy, int kOut, int kIn>
 __device__ inline void give_weights(const Weights<Math, Kept>& from, Kept* w,
                                     typename Math::Value* m, typename Math::Value* v, Copy* copy,

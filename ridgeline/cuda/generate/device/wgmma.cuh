@@ -1,13 +1,14 @@
 #pragma once
 
-// Products of a warpgroup (wgmma, sm_90a): d[64, N] += a[64, k] b[N, k] over 32 bytes of k, both
-// operands in shared memory by rows of 128 bytes.
+// Products of a warpgroup (wgmma, sm_90a): d[64, N] += a[64, k] b[N, k] over 32 bytes of k, with
+// both operands in shared memory in rows of 128 bytes.
 
 #include "ridgeline/cuda/generate/device/numbers.cuh"
 
 namespace ridgeline::generated {
 
-// Rows of 128 bytes, eight of them 1024 apart, whose pieces of 16 bytes are swizzled by 128 bytes.
+// Descriptor of rows of 128 bytes with the 128-byte swizzle; groups of eight rows are 1024 bytes
+// apart.
 __device__ inline u64 wgmma_rows(u32 address) {
   return u64((address & 0x3ffff) >> 4) | u64(1) << 16 | u64(1024 >> 4) << 32 | u64(1) << 62;
 }
@@ -20,8 +21,8 @@ __device__ inline void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-// One instruction for each number type and width. A lane has columns 8j + 2t and 8j + 2t + 1 of
-// rows g and g + 8 of its warp's 16 as d[4j .. 4j + 3].
+// One instruction per number type and width. A lane has columns 8j + 2t and 8j + 2t + 1 of rows g
+// and g + 8 of its warp's 16 rows in d[4j .. 4j + 3].
 template <typename Math, int kColumns>
 struct Wgmma;
 // clang-format off
