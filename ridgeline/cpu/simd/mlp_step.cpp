@@ -11,19 +11,20 @@
 namespace ridgeline::cpu::simd {
 namespace {
 
-// With at least this many samples a thread, sharing the batch beats sharing the weights:
-// adding up the gradients is then small beside making them.
+// With at least this many samples per thread, dividing the batch beats dividing the weights:
+// summing the gradients is then cheap beside computing them.
 constexpr int64_t kRowsToShareBatch = 128;
 
-// When a sample has at most this many logits, the thread that computes its loss computes them too.
+// If there are at most this many logits, the thread that computes a sample's loss computes them
+// too.
 constexpr int64_t kFewClasses = 64;
 
-// Samples that pass through the net together: enough that w and dw, read once a chunk, cost
-// little, few enough that activations stay in cache.
+// Samples that pass through the net together: enough that reading w and dw once per chunk is cheap,
+// few enough that activations stay in cache.
 constexpr int64_t kChunk = 128;
 
-// Up to this many threads each makes its own batch-major copy of what it multiplies, which is less
-// work than moving the lines of a shared one; more threads share it.
+// Up to this many threads each make their own batch-major copy of their operand, which is cheaper
+// than moving the cache lines of a shared one; more threads share it.
 constexpr int kMostCopies = 4;
 
 }  // namespace
@@ -96,7 +97,7 @@ void MlpStep<T>::lay_out(int64_t n_max) {
     o.y_panels = take(shared, outputs);
     o.z_panels = layer.act.saves_input() ? take(shared, outputs) : 0;
     o.dz_panels = take(shared, outputs);
-    // Gradients of tanh and sigmoid want y as it was.
+    // Gradients of tanh and sigmoid need y before dropout.
     const bool keeps_y = layer.drops() && (layer.act == SimdActivation::tanh ||
                                            layer.act == SimdActivation::sigmoid);
     o.dropped_panels = keeps_y ? take(shared, outputs) : o.y_panels;
@@ -127,7 +128,7 @@ void MlpStep<T>::lay_out(int64_t n_max) {
   loss_rows_ = take(shared, by_rows ? size_t(2 * n * out) : 0);
   loss_weights_ = take(workspace_bytes_, size_t(out));
   sparse_ = take(shared, sparse_scratch_bytes<T>(most_out), 1);
-  // Each member's scratch on pages of its own.
+  // Each member's scratch is on pages of its own.
   private_bytes_ = align_up(private_bytes_, 4096);
   losses_ = take(workspace_bytes_, size_t(groups_of<T>(n_max)), sizeof(double));
   corrects_ = take(workspace_bytes_, size_t(groups_of<T>(n_max)), sizeof(int32_t));
@@ -136,14 +137,14 @@ void MlpStep<T>::lay_out(int64_t n_max) {
   workspace_bytes_ += team_bytes * size_t(by_batch_ ? threads_ : 1);
 }
 
-// The rows of a matrix that a member owns.
+// Returns the rows of a matrix that a member owns.
 template <typename T>
 Range MlpStep<T>::own(int64_t count, const Member& m) const {
   const int64_t grain = engine_ != nullptr ? kSplitSide : 16;
   return split(count, m.index, m.count, count >= 32 * m.count ? grain : 1);
 }
 
-// With fewer rows than a block for each member, tiles would be mostly empty.
+// With fewer rows than a block per member, tiles would be mostly empty.
 template <typename T>
 bool MlpStep<T>::splits(size_t l) const {
   const MlpLayer<T>& layer = layers_[l];
@@ -277,14 +278,14 @@ void MlpStep<T>::loss(const Frame& f, const Member& m, const Chunk& c) const {
   m.barrier();
 }
 
-// The operand from which the layer's activation computes its gradient.
+// Returns the operand from which the layer's activation computes its gradient.
 template <typename T>
 const T* MlpStep<T>::saved_panels(const Member& m, size_t l) const {
   return m.ours(layers_[l].act.saves_input() ? offsets_[l].z_panels : offsets_[l].y_panels);
 }
 
-// With few classes the last layer's w is shared out by columns, and own rows of the layer below's
-// dz follow at once; else own rows of w give a part of them all.
+// With few classes, the last layer's w is divided by columns, and own rows of the dz of the layer
+// below follow at once; otherwise own rows of w give a partial sum of all of them.
 template <typename T>
 bool MlpStep<T>::whole_sums(const Member& m, size_t l) const {
   return (few_classes_ && l + 1 == layers_.size()) || m.count == 1;
@@ -300,11 +301,11 @@ void MlpStep<T>::input_grad(const Frame& f, const Member& m, const Chunk& c, siz
   if (whole_sums(m, l)) {
     rows = own(layer.in, m);
     args.dx = m.ours(offsets_[l - 1].dz_panels);
-    args.act = below.drops() ? SimdActivation() : below.act;  // then after the dropout's: combine()
+    args.act = below.drops() ? SimdActivation() : below.act;  // if it drops, the activation's gradient follows in combine()
     args.saved = saved_panels(m, l - 1);
   } else {
     args.depth = own(layer.out, m);
-    // Two sets alternate: one is filled while a slower member still reads the other.
+    // Two buffers alternate: one is filled while a slower member still reads the other.
     const size_t part = (l % 2) * size_t(m.count) + size_t(m.index);
     args.dx = m.ours(parts_) + part * part_elements_;
   }
@@ -337,7 +338,7 @@ void MlpStep<T>::combine(const Frame& f, const Member& m, const Chunk& c, size_t
   f.batch_kernels.combine(args, own(below.out, m), {0, c.n});
 }
 
-// The update of `elements`, counted from element `at` of w, mw and vw, by their gradient.
+// Updates `elements`, counted from element `at` of w, mw and vw, by their gradient.
 template <typename T>
 void MlpStep<T>::use_gradient(const Frame& f, const MlpLayer<T>& layer, const GradientParts& g,
                               int64_t at, T* w, T* mw, T* vw, Range elements, T scale) const {
@@ -352,7 +353,8 @@ void MlpStep<T>::use_gradient(const Frame& f, const MlpLayer<T>& layer, const Gr
   }
 }
 
-// Gradients of the own rows, a block of them after the other, each used as soon as it is complete.
+// Computes the gradients of the own rows block by block, and uses each block as soon as it is
+// complete.
 template <typename T>
 void MlpStep<T>::split_weight_grad(const Frame& f, const Member& m, const Chunk& c,
                                    size_t l) const {
@@ -374,7 +376,7 @@ void MlpStep<T>::split_weight_grad(const Frame& f, const Member& m, const Chunk&
     for (int64_t block = 0; block < blocks.own_blocks(); ++block) {
       const int64_t row = blocks.rows.begin + block * kSplitSide;
       const int64_t count = std::min(kSplitSide, blocks.rows.end - row);
-      // Of a batch in one chunk the same memory does for all blocks.
+      // If the batch is a single chunk, one buffer serves all blocks.
       const bool at_once = c.first && c.last && !by_batch_;
       T* const dw = m.ours(offsets_[l].dw) + (at_once ? blocks.rows.begin : row) * layer.in;
       blocks.weight_grad(block, dw, !c.first);
@@ -451,7 +453,7 @@ void MlpStep<T>::run_chunk(const Frame& f, const Member& m, const Chunk& c) cons
   gather(f, m, c);
   for (size_t l = 0; l < last; ++l) forward(f, m, c, l);
   loss(f, m, c);
-  // A member reads and updates its own part of w only, so that between the two there is no barrier.
+  // A member reads and updates only its own part of w, so no barrier is needed between the two.
   for (size_t l = last; l > 0; --l) {
     input_grad(f, m, c, l);
     weight_grad(f, m, c, l);
@@ -469,7 +471,7 @@ void MlpStep<T>::clear_gradients(const Member& m) const {
   }
 }
 
-// Adds up the gradients of the members that took samples of the batch, and updates.
+// Adds up the gradients of the members that took samples of the batch, and updates the weights.
 template <typename T>
 void MlpStep<T>::update(const Frame& f, int thread) const {
   const int64_t stride = int64_t((shared_bytes_ + private_bytes_) / sizeof(T));
@@ -507,7 +509,7 @@ MlpScore MlpStep<T>::run(ThreadPool& pool, const MlpBatch<T>& batch, int64_t n, 
     }
     if (by_batch_ && rows.begin == rows.end) clear_gradients(member);
     for (int64_t begin = rows.begin; begin < rows.end; begin += kChunk) {
-      if (begin > rows.begin) member.barrier();  // the chunk before is still being read
+      if (begin > rows.begin) member.barrier();  // the previous chunk is still being read
       const int64_t end = std::min(begin + kChunk, rows.end);
       run_chunk(frame, member, {begin, end - begin, begin == rows.begin, end == rows.end});
     }

@@ -26,7 +26,7 @@ constexpr int64_t kWindow = 32;
 constexpr double kShortChunk = 0.02;
 constexpr int64_t kTried = 8;
 
-constexpr auto kLook = std::chrono::milliseconds(100);  // how often to look for a signal that stops the run
+constexpr auto kLook = std::chrono::milliseconds(100);  // interval of checks for signals
 
 std::vector<uint8_t> signal(ChunkKind kind, int64_t count = 0) {
   Chunk chunk;

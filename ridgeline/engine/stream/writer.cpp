@@ -52,7 +52,7 @@ void ResultWriter::finish(int64_t end) {
 }
 
 void ResultWriter::flush_and_close() {
-  if (!flushed_.exchange(true)) writing_.lock();  // never unlocked, because the process is about to end
+  if (!flushed_.exchange(true)) writing_.lock();  // never unlocked: the process ends
 }
 
 void ResultWriter::run() try {

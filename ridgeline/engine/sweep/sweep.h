@@ -69,7 +69,7 @@ Sweep sweep(const std::filesystem::path& config, const std::vector<std::string>&
 std::string to_table(const Sweep& sweep);  // for people
 std::string to_csv(const Sweep& sweep);
 std::string to_json_text(const Sweep& sweep);
-bool is_sweep_csv(std::string_view head);  // whether a file with this beginning is an output of to_csv()
+bool is_sweep_csv(std::string_view head);  // recognises the output of to_csv()
 // `metric` is one of chart_metrics(). Accuracy, loss and similar metrics are of the validation set
 // if there is one, else of the test set. The x axis is the swept key with the most values; the
 // other keys' combinations are the lines.

@@ -18,7 +18,7 @@ namespace {
 
 // The folder is renamed in this order.
 constexpr const char* kMoving = ".ridgeline-moving-";  // the old run is being moved into it
-constexpr const char* kReplaced = ".ridgeline-replaced-";  // the old run is complete here; the new one starts
+constexpr const char* kReplaced = ".ridgeline-replaced-";  // all of the old run is here
 constexpr const char* kRemoved = ".ridgeline-removed-";  // the new run has succeeded
 
 void move_file(const fs::path& from, const fs::path& to) {

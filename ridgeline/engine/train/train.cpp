@@ -49,7 +49,7 @@ void TrainRun::advance() {
   const Clock clock;
   const int64_t made = trainer_->advance(agreed(steps_to_make()));
   const int64_t after = trainer_->step();
-  const auto is_due = [&](int64_t every) {  // true every so many steps of an epoch, at its end and at the run's
+  const auto is_due = [&](int64_t every) {  // or at the end of an epoch or run
     return after == end_ || after % trainer_->steps_per_epoch() % every == 0;
   };
   const bool log_point = is_due(config_.train.log_steps);
