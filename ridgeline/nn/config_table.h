@@ -99,6 +99,6 @@ class ConfigTable {
 
 // The TOML form of values, for to_toml() of configs and layers.
 std::string toml_text(std::string_view text);  // quoted, escaped
-std::string toml_number(double value);  // the fewest digits that parse to the same number
+std::string toml_number(double value);         // the fewest digits that parse to the same number
 
 }  // namespace ridgeline::nn

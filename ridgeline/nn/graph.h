@@ -16,8 +16,8 @@ constexpr int kGraphInput = -1;
 struct GraphLayer {
   LayerPtr layer;
   std::vector<int> inputs;  // numbers of layers before it, or kGraphInput
-  std::string path;  // "3.0", the prefix of the names of its weights
-  int weights_of = -1;  // an earlier layer whose weights it uses; -1: it has its own
+  std::string path;         // "3.0", the prefix of the names of its weights
+  int weights_of = -1;      // an earlier layer whose weights it uses; -1: it has its own
 };
 
 // One of several outputs of a net, with a loss of its own.
@@ -48,7 +48,7 @@ class Graph {
   const LayerPtr& operator[](size_t layer) const { return layers_[layer].layer; }
   const std::vector<GraphLayer>& layers() const { return layers_; }
   const std::vector<std::string>& toml() const { return toml_; }  // without the heads' concat
-  const std::vector<Head>& heads() const { return heads_; }  // empty: a single output
+  const std::vector<Head>& heads() const { return heads_; }       // empty: a single output
   std::string label(int layer) const;  // "layer 3.0 (conv2d)", "the input"
 
  private:

@@ -15,7 +15,7 @@ struct LayerValues;
 enum class ParamKind {
   weight,     // trained
   statistic,  // kept by the layer's own forward pass (batchnorm's running mean), not trained
-  counter,  // one int64, kept in the same way
+  counter,    // one int64, kept in the same way
 };
 
 // A weight of a layer: "weight", [out, in], its initialisation.
@@ -77,7 +77,7 @@ using LayerPtr = std::shared_ptr<const Layer>;
 // One layer's values in a program under construction.
 struct LayerValues {
   int layer = 0;              // its number in the graph
-  Shape input;  // of one sample, as passed to the layer's output()
+  Shape input;                // of one sample, as passed to the layer's output()
   Value x, y;                 // [n, features]
   std::vector<Shape> inputs;  // for a layer that joins: the shapes of all inputs
   Values xs;

@@ -21,9 +21,9 @@ struct Loss {
   std::vector<double> weights{};
   bool balanced = false;
   double smoothing = 0;
-  double delta = 1;  // huber: the bound of its quadratic part
+  double delta = 1;                  // huber: the bound of its quadratic part
   std::vector<double> pos_weight{};  // binary_cross_entropy: one for all outputs, or one each
-  std::vector<double> quantiles{};  // quantile: each target has one output per quantile
+  std::vector<double> quantiles{};   // quantile: each target has one output per quantile
 
   bool operator==(const Loss&) const = default;
 };

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
-#include <map>
 #include <set>
 
 #include "ridgeline/nn/activation_memory.h"
@@ -12,6 +10,8 @@
 #include "ridgeline/nn/join.h"
 #include "ridgeline/nn/lower_check.h"
 #include "ridgeline/nn/lower_losses.h"
+#include "ridgeline/nn/lower_prune.h"
+#include "ridgeline/nn/lower_updates.h"
 #include "ridgeline/nn/recompute.h"
 #include "ridgeline/nn/recurrent.h"
 #include "ridgeline/nn/softmax.h"
@@ -29,7 +29,8 @@ class Lowering {
         options_(options),
         segments_(std::move(segments)),
         builder_(lowered_, options),
-        losses_(model, options, lowered_, builder_) {
+        losses_(model, options, lowered_, builder_),
+        updates_(model, options, lowered_, builder_, layers_, factors_) {
     lowered_.program.precision = options.precision;
     lowered_.program.accumulate = options.accumulate;
     lowered_.program.repeats = options.repeats;
@@ -208,7 +209,8 @@ class Lowering {
     lowered_.lr = add_value("lr", DType::fp64, {options_.repeats}, Role::input);
     const bool scaled = options_.loss_scale.kind != LossScale::Kind::none;
     if (scaled) {
-      lowered_.loss_scale = add_state("loss_scale", DType::fp64, {1}, options_.loss_scale.start);
+      lowered_.loss_scale =
+          updates_.add_state("loss_scale", DType::fp64, {1}, options_.loss_scale.start);
     }
     const bool together = scaled || options_.clip_norm > 0;  // no update before the last gradient
     // A plain SGD update may be fused with its gradient. Other updates are separate kernels, and
@@ -256,24 +258,24 @@ class Lowering {
       if (model_.weights_of(i) != i) continue;  // the layer that owns the weights comes later
       add_shared_grads(i);
       if (options_.ranks > 0) {
-        start_sum(i);
+        updates_.start_sum(i);
       } else if (!together && !late) {
-        update(i, Value{});
+        updates_.update(i, Value{});
       }
     }
     for (size_t i = layers_.size(); options_.ranks == 0 && late && !together && i-- > lowest;) {
       builder_.enter(int(i));
-      update(i, Value{});
+      updates_.update(i, Value{});
     }
     if (options_.ranks > 0) {
       for (size_t i = layers_.size(); i-- > lowest;) {
-        wait_for_sum(i);
-        if (!together) update(i, Value{});
+        updates_.wait_for_sum(i);
+        if (!together) updates_.update(i, Value{});
       }
     }
-    if (together) scale_and_update(lowest);
-    if (!builder_.recomputed().empty()) drop_unread();
-    if (!unwanted_.empty()) drop_unwanted();
+    if (together) updates_.scale_and_update(lowest);
+    if (!builder_.recomputed().empty()) drop_unread(lowered_, builder_.recomputed());
+    if (!unwanted_.empty()) drop_unwanted(lowered_, unwanted_);
   }
 
   // Recomputes the forward pass of the layers [begin, end) for their gradients, except for values
@@ -298,21 +300,6 @@ class Lowering {
       if (!kept.contains(values.y.id)) values.y = y;
     }
     builder_.set_again(false);
-  }
-
-  void drop_unread() {
-    const std::vector<size_t>& recomputed = builder_.recomputed();
-    std::vector<bool> stays(lowered_.program.ops.size(), true);
-    std::set<ValueId> read;
-    for (size_t i = stays.size(); i-- > 0;) {
-      const Op& op = lowered_.program.ops[i];
-      stays[i] =
-          !std::ranges::binary_search(recomputed, i) ||
-          std::ranges::any_of(writes(op), [&](const Value& y) { return read.contains(y.id); });
-      if (!stays[i]) continue;
-      for (const Value& x : reads(op)) read.insert(x.id);
-    }
-    keep_ops(stays);
   }
 
   // Whether the gradient by a layer's output is needed: for weights of its own, or for those of a
@@ -371,37 +358,6 @@ class Lowering {
     }
   }
 
-  // Layers write the gradients of all their weights. Ops that write only gradients of frozen
-  // weights are removed; an op that also computes others stays, since its kernels compute all in
-  // one.
-  void drop_unwanted() {
-    const auto is_unwanted = [&](const Op& op) {
-      const Values written = writes(op);
-      return !written.empty() && std::ranges::all_of(written, [&](const Value& value) {
-        return !value || unwanted_.contains(value.id);
-      });
-    };
-    std::vector<bool> stays;
-    for (const Op& op : lowered_.program.ops) stays.push_back(!is_unwanted(op));
-    keep_ops(stays);
-  }
-
-  void keep_ops(const std::vector<bool>& stays) {
-    Program kept;
-    kept.values = lowered_.program.values;
-    kept.precision = lowered_.program.precision;
-    kept.accumulate = lowered_.program.accumulate;
-    kept.repeats = lowered_.program.repeats;
-    std::vector<int> layers;
-    for (size_t i = 0; i < stays.size(); ++i) {
-      if (!stays[i]) continue;
-      kept.add(lowered_.program.ops[i]);
-      layers.push_back(lowered_.op_layer[i]);
-    }
-    lowered_.program = std::move(kept);
-    lowered_.op_layer = std::move(layers);
-  }
-
   const Param& param(size_t layer, size_t p) const {
     return model_.params()[first_param(layer) + p];
   }
@@ -418,33 +374,6 @@ class Lowering {
     return false;
   }
 
-  // Starts the sum of a layer's gradients over all ranks. The updates wait until the sums of the
-  // layers below have started, so that their gradients hide this communication.
-  void start_sum(size_t layer) {
-    AllReduceStart start;
-    start.ranks = options_.ranks;
-    start.wire = options_.gradient_wire;
-    for (Value& grad : layers_[layer].grads) {
-      if (!grad) continue;  // statistics have none
-      const Value sum = add_value(lowered_.program.info(grad.id).name + ".sum", grad.dtype,
-                                  grad.shape, Role::temp);
-      start.grads.push_back(grad);
-      start.sums.push_back(sum);
-      grad = sum;
-    }
-    if (start.grads.empty()) return;
-    start.token = add_value(fmt::format("token{}", layer), DType::int64, {1}, Role::temp);
-    waits_[layer] = AllReduceWait{start.grads, start.sums, start.token};
-    builder_.add(std::move(start));
-  }
-
-  void wait_for_sum(size_t layer) {
-    const auto found = waits_.find(layer);
-    if (found == waits_.end()) return;
-    builder_.enter(int(layer));
-    builder_.add(found->second);
-  }
-
   void add_grads(size_t layer) {
     for (size_t p = 0; p < layers_[layer].params.size(); ++p) {
       // Gradients have the type in which weights are kept.
@@ -458,68 +387,6 @@ class Lowering {
     }
   }
 
-  void scale_and_update(size_t lowest) {
-    lowered_.grad_norm = add_value("grad_norm", DType::fp64, {1}, Role::output);
-    lowered_.clipped = add_value("clipped", DType::int64, {1}, Role::state);
-    const Value scale = add_value("grad_scale", DType::fp64, {1}, Role::temp);
-    Values grads;
-    for (const LayerValues& values : layers_) {
-      for (const Value& grad : values.grads) {
-        if (grad) grads.push_back(grad);
-      }
-    }
-    builder_.enter(-1);
-    GlobalNorm norm{grads, lowered_.grad_norm, scale, lowered_.clipped};
-    norm.max_norm =
-        options_.clip_norm > 0 ? options_.clip_norm : std::numeric_limits<double>::infinity();
-    if (lowered_.loss_scale) {
-      lowered_.skipped = add_state("skipped", DType::int64, {1});
-      norm.loss_scale = lowered_.loss_scale;
-      norm.good = add_state("loss_scale.good", DType::int64, {1});
-      norm.skipped = lowered_.skipped;
-      const bool dynamic = options_.loss_scale.kind == LossScale::Kind::dynamic;
-      norm.growth = dynamic ? options_.loss_scale.growth : 0;
-    }
-    builder_.add(norm);
-    for (size_t i = layers_.size(); i-- > lowest;) {
-      builder_.enter(int(i));
-      update(i, scale);
-    }
-  }
-
-  void update(size_t layer, const Value& grad_scale) {
-    for (size_t p = 0; p < layers_[layer].grads.size(); ++p) {
-      const size_t number = model_.first_param(layer) + p;
-      const Value& w = lowered_.params[number];
-      if (!layers_[layer].grads[p]) continue;
-      Values state;
-      for (const std::string& part : state_names(options_.optimizer)) {
-        state.push_back(add_state(model_.params()[number].name + "." + part, wide(), w.shape));
-      }
-      const Value copy = factors_[number].id != w.id ? factors_[number] : Value{};
-      add_update(w, layers_[layer].grads[p], state, grad_scale, copy);
-    }
-  }
-
-  Value add_state(const std::string& name, DType dtype, const Shape& shape, double start = 0) {
-    const Value value = add_value(name, dtype, shape, Role::state);
-    lowered_.states.push_back({name, value, start});
-    return value;
-  }
-
-  void add_update(const Value& w, const Value& dw, const Values& state, const Value& grad_scale,
-                  const Value& copy) {
-    const Optimizer& o = options_.optimizer;
-    if (o.kind == OptimizerKind::sgd) {
-      builder_.add(SgdUpdate{w, dw, state.empty() ? Value{} : state[0], lowered_.lr, lowered_.tick,
-                             grad_scale, o.momentum, o.weight_decay, o.nesterov, copy});
-      return;
-    }
-    builder_.add(AdamUpdate{w, dw, state[0], state[1], lowered_.lr, builder_.step(), lowered_.tick,
-                            grad_scale, o.beta1, o.beta2, o.epsilon, o.weight_decay,
-                            o.kind == OptimizerKind::adamw, copy});
-  }
-
   const Model& model_;
   const LowerOptions& options_;
   const std::vector<size_t> segments_;
@@ -529,9 +396,9 @@ class Lowering {
   Losses losses_;
   std::vector<Value> factors_;  // the weights as ops read them: lowered_.params, or their copies
   std::vector<LayerValues> layers_;
-  std::vector<int> first_reader_;          // by layer, -1: none
-  std::map<size_t, AllReduceWait> waits_;  // by layer
-  std::set<ValueId> unwanted_;             // gradients of frozen weights
+  std::vector<int> first_reader_;  // by layer, -1: none
+  std::set<ValueId> unwanted_;     // gradients of frozen weights
+  Updates updates_;
 };
 
 }  // namespace

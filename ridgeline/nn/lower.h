@@ -36,8 +36,8 @@ struct LowerOptions {
   int64_t batch = 1;                        // samples this rank computes
   int64_t global_batch = 0;                 // samples over all ranks; 0: batch
   int64_t sample_offset = 0;                // this rank's first sample in the global batch
-  bool idle = false;  // more ranks than samples: this one's sample has no effect
-  int ranks = 0;  // if above 0: gradients are summed over this many ranks
+  bool idle = false;                  // more ranks than samples: this one's sample has no effect
+  int ranks = 0;                      // if above 0: gradients are summed over this many ranks
   DType gradient_wire = DType::fp32;  // type in which fp32 gradients are sent: fp32 or bf16
   int64_t repeats = 1;                // steps a launch may make
   // The resident set that batches are gathered from: inputs [set_samples, sample...] and targets.
@@ -47,18 +47,18 @@ struct LowerOptions {
   int64_t order_samples = 1;         // extent of the order table
   double scale = 1, shift = 0;       // x = byte * scale + shift
   int64_t classes = 0;               // label values lie in [0, classes)
-  int64_t targets = 1;  // labels per sample: one, or one per timestep of a sequence
-  bool lengths = false;  // samples are sequences with lengths, given with the set
-  bool carry_state = false;  // sample i of a batch continues sample i of the one before
-  bool predictions = false;  // infer: also the class with the largest output
+  int64_t targets = 1;               // labels per sample: one, or one per timestep of a sequence
+  bool lengths = false;              // samples are sequences with lengths, given with the set
+  bool carry_state = false;          // sample i of a batch continues sample i of the one before
+  bool predictions = false;          // infer: also the class with the largest output
   // The following are for training only.
   Loss loss;  // of a model without heads; each head has its own loss
   Optimizer optimizer;
   double clip_norm = 0;  // 0: no clipping
   LossScale loss_scale;
-  uint64_t seed = 0;       // of dropout
-  Augmentation augment;    // of the images, when it does anything
-  bool recompute = false;  // activation checkpointing: repeats part of the forward pass
+  uint64_t seed = 0;         // of dropout
+  Augmentation augment;      // of the images, when it does anything
+  bool recompute = false;    // activation checkpointing: repeats part of the forward pass
   std::vector<bool> frozen;  // by layer: its weights get neither gradients nor updates; empty: none
   // The following is for evaluation only.
   bool outputs = false;  // also the outputs of the last batch, as in infer
@@ -68,9 +68,9 @@ struct LowerOptions {
 struct Lowered {
   Program program;
   Value inputs, targets;  // the resident set
-  Value order, first;  // the order of samples, and where the launch begins
-  Value epoch;  // [1] int64: if images are augmented
-  Value tick, step, lr;  // values that change between steps
+  Value order, first;     // the order of samples, and where the launch begins
+  Value epoch;            // [1] int64: if images are augmented
+  Value tick, step, lr;   // values that change between steps
   Value loss, correct;    // [repeats]: train and evaluate; correct is absent if targets are values
   std::vector<Value> head_losses;  // [repeats] of each head; `loss` is their sum
   // [batch * targets, classes]: infer (and evaluate, on request), for the last batch run.
@@ -93,7 +93,7 @@ struct Lowered {
     std::vector<double> numbers;
   };
   std::vector<Constant> constants;  // filled once, before the first step
-  std::vector<Copy> copies;  // computed from the weights whenever those change; never saved
+  std::vector<Copy> copies;         // computed from the weights whenever those change; never saved
   struct State {
     std::string name;  // "0.weight.momentum", "0.weight.m", "loss_scale"
     Value value;

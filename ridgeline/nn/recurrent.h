@@ -10,7 +10,7 @@ struct RecurrentSettings {
   CellKind cell = CellKind::lstm;
   int64_t hidden = 1;
   int64_t layers = 1;
-  bool both = false;  // bidirectional: a second pass runs from the end to the start
+  bool both = false;     // bidirectional: a second pass runs from the end to the start
   bool reverse = false;  // the only pass runs from the end to the start
   bool initial = false;  // the initial state is learnt instead of zero
   double dropout = 0;    // between the layers, when training

@@ -51,7 +51,7 @@ class TensorFile {
   // Whether damage would have been found. False if an older version or another program wrote it.
   bool has_checksums() const { return has_checksums_; }
   const std::vector<TensorEntry>& tensors() const { return tensors_; }  // by name
-  const TensorEntry* find(const std::string& name) const;  // nullptr if missing
+  const TensorEntry* find(const std::string& name) const;               // nullptr if missing
 
  private:
   TensorFile() = default;

@@ -24,9 +24,9 @@ struct Stretch {
 struct Schedule {
   ScheduleKind kind = ScheduleKind::constant;
   int64_t warmup_steps = 0;  // for all kinds: lr rises linearly and is full at this step
-  Stretch every{1, true};  // step: the interval after which lr is multiplied by `factor`
+  Stretch every{1, true};    // step: the interval after which lr is multiplied by `factor`
   double factor = 0.1;       // step
-  Stretch total;  // cosine: its end, warm-up included; 0: the end of the run
+  Stretch total;             // cosine: its end, warm-up included; 0: the end of the run
   double min_factor = 0;     // cosine: the factor at the end and after it
 
   bool operator==(const Schedule&) const = default;

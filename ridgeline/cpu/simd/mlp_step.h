@@ -103,8 +103,8 @@ class MlpStep {
   struct Offsets {                         // of one layer, in bytes
     size_t y_panels, z_panels, dz_panels;  // shared by the team
     size_t dropped_panels, keep_panels;    // y after dropout; 0 or the factor of each
-    size_t x, dw, db;  // x: batch-major input, one copy per thread or shared
-    size_t blocks;  // for SplitLayer
+    size_t x, dw, db;                      // x: batch-major input, one copy per thread or shared
+    size_t blocks;                         // for SplitLayer
   };
 
   struct GradientParts {  // as in SgdArgs
@@ -142,7 +142,7 @@ class MlpStep {
   int threads_;
   const SplitEngine* engine_;
   T input_scale_;     // of samples that are bytes with a shift of 0; else 0
-  bool by_batch_;  // threads divide the batch, not the weights
+  bool by_batch_;     // threads divide the batch, not the weights
   bool few_classes_;  // threads divide the last layer by samples, not by rows of w
   bool copies_;       // each thread keeps its own batch-major inputs
   std::vector<Offsets> offsets_;
