@@ -29,9 +29,9 @@ class Communicator {
   // all[r * bytes ...] = the `mine` of rank r
   virtual void all_gather(const void* mine, void* all, size_t bytes) = 0;
 
-  // to[i] = the sum, maximum or minimum of from[i] over all ranks; `to` may be `from`. All ranks get
-  // the same bits. Floating-point values are sent as `wire`: bf16 rounds each rank's share and the
-  // sum, and adds in fp32; other types are sent unchanged. Integers: int32 and int64.
+  // to[i] = the sum, maximum or minimum of from[i] over all ranks; `to` may be `from`. All ranks
+  // get the same bits. Floating-point values are sent as `wire`: bf16 rounds each rank's share and
+  // the sum, and adds in fp32; other types are sent unchanged. Integers: int32 and int64.
   virtual void all_reduce(const void* from, void* to, int64_t count, DType dtype, Reduce how,
                           DType wire) = 0;
   // Sums like all_reduce, but each rank gets only its part of `to`: split(count, rank, size). fp32

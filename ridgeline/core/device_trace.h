@@ -44,7 +44,7 @@ struct DeviceTrace {
 class DeviceTracer {
  public:
   virtual ~DeviceTracer() = default;
-  virtual DeviceTrace take() = 0;  // records since the last take(); waits for the device
+  virtual DeviceTrace take() = 0;       // records since the last take(); waits for the device
   virtual void pause(bool paused) = 0;  // while paused, work is neither recorded nor slowed
 };
 

@@ -11,7 +11,7 @@ class Uploader {
  public:
   virtual ~Uploader() = default;
   virtual std::span<std::byte> block() = 0;  // host memory to fill; waits until it is free
-  virtual void send() = 0;  // begins to copy the block that block() returned last
+  virtual void send() = 0;                   // begins to copy the block that block() returned last
   // Makes the block that was sent last available at `device` for all work requested from now on.
   virtual void place(void* device) = 0;
 };

@@ -36,7 +36,7 @@ struct TextConfig {
 
 struct DataConfig {
   std::string name;  // a named set, a folder with IDX files or labelled texts, or a file of text
-  std::optional<TextConfig> text{};  // for labelled texts; filled in for named sets of them
+  std::optional<TextConfig> text{};    // for labelled texts; filled in for named sets of them
   std::optional<OwnDataConfig> own{};  // the user's own files; `name` is then that of own->train
   data::ScaleKind scale = data::ScaleKind::unit;
   int64_t steps = 64;  // characters of a text in a sample; gradients are truncated there
@@ -64,16 +64,16 @@ struct TrainConfig {
   bool loss_named = true;  // false: the targets of the user's data decide (engine::settled)
   nn::Optimizer optimizer;
   nn::Schedule schedule;
-  double clip_norm = 0;            // 0: no clipping
-  int64_t eval_every = 1;          // epochs between evaluations; the last epoch always has one
-  int64_t log_steps = 128;  // between lines of metrics.jsonl; epochs end with one too
-  int64_t checkpoint_steps = 0;    // 0: not by steps
-  double checkpoint_seconds = 60;  // 0: not by time
+  double clip_norm = 0;               // 0: no clipping
+  int64_t eval_every = 1;             // epochs between evaluations; the last epoch always has one
+  int64_t log_steps = 128;            // between lines of metrics.jsonl; epochs end with one too
+  int64_t checkpoint_steps = 0;       // 0: not by steps
+  double checkpoint_seconds = 60;     // 0: not by time
   std::vector<std::string> freeze{};  // numbers or types of layers whose weights are not trained
   // The following need a validation set.
   bool keep_best = false;         // model.safetensors is the best by `monitor`, not the last
   Metric monitor = Metric::loss;  // of the validation set
-  int64_t patience = 0;  // evaluations without improvement before an early stop; 0: none
+  int64_t patience = 0;           // evaluations without improvement before an early stop; 0: none
 };
 
 struct RunConfig {

@@ -13,7 +13,7 @@ struct DescribeOptions {
   // class or y; else the last column of a table.
   std::string target{};
   bool checksums = false;  // SHA-256 of every field
-  bool config = false;  // write a config that trains on this data; needs a target
+  bool config = false;     // write a config that trains on this data; needs a target
 };
 
 struct DescribeReport {

@@ -56,7 +56,7 @@ class Machine {
   // Measures the ceilings, or returns the kept ones.
   std::optional<prof::Ceilings> ceilings(bool again = false);
   std::optional<prof::Ceilings> kept_ceilings() const;  // from an earlier run, if any
-  static bool keeps_ceilings(Device gpu);  // whether a file exists; opens no device
+  static bool keeps_ceilings(Device gpu);               // whether a file exists; opens no device
 
  private:
   int threads_;

@@ -37,7 +37,7 @@ struct OwnDataConfig {
   data::UnseenRule unseen = data::UnseenRule::refuse;
   std::vector<Column> columns{};
   std::optional<data::WindowRule> windows{};
-  std::string lengths{};  // a field or a file with the number of timesteps of each sample
+  std::string lengths{};            // a field or a file with the number of timesteps of each sample
   std::optional<int64_t> length{};  // longer sequences are cut to this
   double validation_part = 0;
   std::optional<double> test_part{};  // none: a tenth, unless `test` names one
@@ -45,7 +45,7 @@ struct OwnDataConfig {
   std::optional<bool> stratify{};  // none: if the targets are classes
   data::TableOptions::Header header = data::TableOptions::Header::automatic;
   std::string separator{};  // one character, or "tab"; empty: detected from the file
-  int channels = 0;  // of images: 1 or 3; 0: unchanged
+  int channels = 0;         // of images: 1 or 3; 0: unchanged
   // For raw files of numbers: their type, and the shape of a sample. Empty: files describe
   // themselves.
   std::string dtype{};

@@ -38,7 +38,7 @@ class PlainInputs {
     bool log;
     std::optional<double> fill;  // replaces a missing value
     double shift, scale;
-    int64_t at;  // its position among the inputs
+    int64_t at;         // its position among the inputs
     int64_t indicator;  // the position of its missing-value indicator; -1: none
   };
   void take_numbers(const data::Preparation& preparation, bool timestep);

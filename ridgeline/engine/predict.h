@@ -19,8 +19,8 @@ struct PredictorOptions {
   int64_t batch = 1;  // the most samples that a call takes
   Answer answer = Answer::outputs;
   DType inputs = DType::uint8;  // of the samples; fp32 ones are not scaled
-  bool lengths = false;  // samples are sequences: each begins with an int32, its timesteps
-  bool carry_state = false;  // recurrent state is carried from call to call
+  bool lengths = false;         // samples are sequences: each begins with an int32, its timesteps
+  bool carry_state = false;     // recurrent state is carried from call to call
   // Another predictor of the same model on the same machine, whose weights this one uses too.
   const class Predictor* weights_of = nullptr;
   // Called when only the plan remains to be made.

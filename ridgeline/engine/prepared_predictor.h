@@ -9,10 +9,10 @@
 namespace ridgeline::engine {
 
 struct PrepareOptions {
-  int64_t batch = 1;  // the most samples per call; with `timesteps`, parallel streams
+  int64_t batch = 1;                // the most samples per call; with `timesteps`, parallel streams
   std::string device = "auto";      // auto | cpu | cuda | cuda:N
   int threads = 1;                  // 0: all that this process may use
-  bool tune = true;  // measures which kernels are fastest here; else a fixed order
+  bool tune = true;                 // measures which kernels are fastest here; else a fixed order
   std::optional<DType> inputs;      // of the samples: fp32 or uint8; none: the model's own
   Answer answer = Answer::outputs;  // or logits
   // Each call brings one timestep per stream, and recurrent state is carried from call to call.

@@ -97,7 +97,7 @@ void ResidentSet::bind(const nn::Lowered& lowered, Externals& externals) const {
 }
 
 data::Scaling scaling_for(data::ScaleKind kind, const data::SampleSet& train) {
-  if (train.input_dtype() != DType::uint8) return {};  // already prepared
+  if (train.input_dtype() != DType::uint8) return {};     // already prepared
   if (train.source) return data::make_scaling(kind, {});  // never standard
   return data::make_scaling(kind, train.inputs.span<const uint8_t>());
 }

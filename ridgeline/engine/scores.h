@@ -18,8 +18,8 @@ struct Scores {
   static constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   // Scores of classes, and of multi-label targets.
   double top5 = kNone;  // the share of samples whose class is among the five most likely
-  double f1 = kNone;  // the mean over the classes that occur or are predicted
-  double auc = kNone;  // one-vs-rest, the mean over the classes that have both
+  double f1 = kNone;    // the mean over the classes that occur or are predicted
+  double auc = kNone;   // one-vs-rest, the mean over the classes that have both
   // Scores of values are in the units of the data, and means over the outputs.
   double mse = kNone, mae = kNone, r2 = kNone;
 };

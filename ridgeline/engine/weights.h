@@ -41,7 +41,7 @@ class Weights {
   // Without the copies, which upload() computes again from the weights.
   Snapshot download() const;
   void upload(const Snapshot& snapshot);  // names, types and shapes as from download()
-  void upload(const nn::Model& model);  // only the weights, rounded to the type kept
+  void upload(const nn::Model& model);    // only the weights, rounded to the type kept
   void download_to(nn::Model& model) const;
   void clear_carried();  // zeroes recurrent state
 

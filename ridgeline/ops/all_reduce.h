@@ -14,7 +14,7 @@ namespace ridgeline {
 
 struct AllReduceStart {
   Values grads, sums;  // same count and shapes
-  Value token;  // [1] int64: the ticket that the start passes to the wait (0: all is done)
+  Value token;         // [1] int64: the ticket that the start passes to the wait (0: all is done)
   int ranks = 1;
   DType wire = DType::fp32;  // fp32 gradients may travel as bf16
 

@@ -15,7 +15,7 @@ namespace ridgeline {
 struct DeviceSupport {
   std::vector<std::string> devices;  // one line per device
   std::string architectures;  // that its kernels were built for; "" in a build without the backend
-  std::string refusal;  // why no device can be used; "" if one can
+  std::string refusal;        // why no device can be used; "" if one can
   // The machine has such a device, so a user who gets another one should learn why.
   bool expected = false;
 };

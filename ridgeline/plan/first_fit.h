@@ -13,7 +13,7 @@ class FirstFit {
  public:
   FirstFit();
 
-  size_t take(size_t bytes);  // the lowest offset where `bytes` are free
+  size_t take(size_t bytes);               // the lowest offset where `bytes` are free
   void give(size_t offset, size_t bytes);  // frees a block again
   size_t steps() const { return steps_; }  // nodes visited so far
 

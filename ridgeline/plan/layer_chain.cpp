@@ -10,7 +10,7 @@ struct Collector {
   const std::function<const float*(const Value&)>& weights;
   LayerChain chain;
   std::string why;
-  ValueId at = -1;  // the last value of the chain so far
+  ValueId at = -1;   // the last value of the chain so far
   bool raw = false;  // the last layer has no activation yet
 
   bool refuse(const std::string& reason) {

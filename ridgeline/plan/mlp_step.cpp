@@ -378,7 +378,7 @@ class Matcher {
   MlpStepOps found_;
   Value dy_;
   std::vector<const LinearGradW*> grads_;  // from the top down
-  std::vector<NormGrad> norm_grads_;  // in the same order
+  std::vector<NormGrad> norm_grads_;       // in the same order
   const SgdUpdate* first_sgd_ = nullptr;
   const AdamUpdate* first_adam_ = nullptr;
   Values ticks_, steps_;  // counters of the ops

@@ -40,9 +40,9 @@ struct MlpStepOps {
   };
   struct Layer {
     const Linear* linear = nullptr;
-    Norm norm{};  // of the linear layer's output; may be absent
+    Norm norm{};                             // of the linear layer's output; may be absent
     const Activation* activation = nullptr;  // null: none, as after the last layer
-    const Dropout* dropout = nullptr;  // of the activation's output
+    const Dropout* dropout = nullptr;        // of the activation's output
     // The updates of its weights and bias, by SGD or by Adam; null for an absent bias.
     const SgdUpdate *sgd_w = nullptr, *sgd_b = nullptr;
     const AdamUpdate *adam_w = nullptr, *adam_b = nullptr;
@@ -56,10 +56,10 @@ struct MlpStepOps {
   const SoftmaxXent* xent = nullptr;
   const Mse* mse = nullptr;
   const ElementwiseLoss* elementwise = nullptr;
-  Value loss_scale;  // a factor of the loss's gradient; may be absent
+  Value loss_scale;                  // a factor of the loss's gradient; may be absent
   const GlobalNorm* norm = nullptr;  // used by the updates; may be absent
   const Tick* tick = nullptr;
-  Value step;  // step count for Adam and dropout; absent without them
+  Value step;                   // step count for Adam and dropout; absent without them
   bool copies = false;          // the products read copies of the weights that the updates change
   std::vector<ValueId> inside;  // every temporary: nothing outside the step reads one
   size_t ops = 0;

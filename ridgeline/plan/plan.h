@@ -30,7 +30,7 @@ using Externals = std::unordered_map<ValueId, Tensor>;
 struct MemoryUse {
   size_t arena = 0;      // bytes of the plan's one allocation
   size_t peak_live = 0;  // the most that lives at once: the arena cannot be smaller
-  size_t sum = 0;  // bytes without reuse
+  size_t sum = 0;        // bytes without reuse
 };
 
 // The chosen kernels, prepared and bound to one arena. Running it allocates nothing and decides

@@ -18,9 +18,9 @@ struct Doubled {
     return x >= 0 ? 1 / (1 + std::exp(-x)) : std::exp(x) / (1 + std::exp(x));
   }
   static N tanh(N x) { return std::tanh(x); }
-  static N relu(N x) { return x < 0 ? 0.0 : x; }  // keeps NaN
+  static N relu(N x) { return x < 0 ? 0.0 : x; }          // keeps NaN
   static N relu_slope(N y) { return y > 0 ? 1.0 : 0.0; }  // at the output
-  static N stored(N x) { return x; }  // the value as stored in memory
+  static N stored(N x) { return x; }                      // the value as stored in memory
   // start + sum of a[i * sa] b[i * sb]
   static N dot(N start, const N* a, int64_t sa, const N* b, int64_t sb, int64_t n) {
     for (int64_t i = 0; i < n; ++i) start = start + a[i * sa] * b[i * sb];

@@ -28,7 +28,7 @@ struct ChannelStatistics {
 struct BlockedNormArgs {
   BlockedNormShape shape;
   const float* x;
-  float* a;  // max(0, y), blocked; null if nothing reads it
+  float* a;                          // max(0, y), blocked; null if nothing reads it
   float* pooled;                     // blocked; null without a pool
   const float *mean, *scale, *beta;  // [padded]: y = (x - mean) * scale + beta
 };
@@ -38,7 +38,7 @@ struct BlockedNormArgs {
 struct BlockedNormGradArgs {
   BlockedNormShape shape;
   const float *x, *a, *dy;  // dy is that of the pool, or of the ReLU without one
-  float* dx;                                          // blocked
+  float* dx;                // blocked
   const float *mean, *rstd, *scale, *offset, *slope;  // [padded]
 };
 

@@ -28,7 +28,7 @@ struct ConvSpan {
 enum class ConvReach {
   alone,
   activated,  // and the activation, if there is one
-  pooled,  // and a 2 x 2 max pool after that
+  pooled,     // and a 2 x 2 max pool after that
 };
 // The result holds no convolution if the next ops are something else.
 ConvSpan find_conv(const Rest& rest, ConvReach reach);

@@ -21,7 +21,7 @@ template <typename T>
 struct DirectGradArgs {
   DirectShape shape;
   int64_t n;
-  const T *x, *dy;  // in plain layout
+  const T *x, *dy;          // in plain layout
   T *padded_x, *padded_dy;  // [n, c or k] planes
   T *dw, *db;               // db may be null
 };

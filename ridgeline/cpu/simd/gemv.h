@@ -40,7 +40,7 @@ struct CellArgs {
   const float* h;  // [samples][hidden] before the timestep; null: zeros
   int64_t h_stride;
   const float* c;  // lstm: [samples][hidden], dense; null: zeros
-  float* c_next;  // lstm: [samples][hidden], dense; may be c
+  float* c_next;   // lstm: [samples][hidden], dense; may be c
   float* y;        // [samples][hidden]: h after the timestep
   int64_t y_stride;
   int64_t samples;

@@ -28,7 +28,7 @@ struct MlpLossArgs {
   const T* x;            // panels
   const int32_t* label;  // [n]; unused without labels
   const T* target;       // [n, columns]; unused with labels
-  const T* weights;  // [out], for an elementwise loss
+  const T* weights;      // [out], for an elementwise loss
   T* dx;                 // panels
   T* rows;               // scratch [2, n, out]; unused by softmax cross-entropy
   int64_t n, out;

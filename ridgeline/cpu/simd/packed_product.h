@@ -22,7 +22,7 @@ struct PackedProductArgs {
   int64_t b_stride, c_stride;
   int64_t rows, depth;
   const T* bias = nullptr;      // [rows]; null for zeros
-  bool add = false;  // adds to c instead of to the bias
+  bool add = false;             // adds to c instead of to the bias
   Range columns{0, kPanel<T>};  // of each panel
 };
 

@@ -78,10 +78,10 @@ struct RnnGradStepArgs {
   int64_t c_stride;  // between panels of c
   T time_before;
   const T* dy;
-  T* direct;  // the part of dh that does not go through the weights; dhT at the first step
+  T* direct;         // the part of dh that does not go through the weights; dhT at the first step
   T* dc;             // lstm; dcT at the first step
   T* gradients;      // gate gradients of this step, panels [batch, gradient_vectors * H]
-  T* dh0;  // if not null, only dh of the earlier timestep is wanted, and written here
+  T* dh0;            // if not null, only dh of the earlier timestep is wanted, and written here
   const T* lengths;  // never null; 0 past the batch
   T time;
 };
@@ -89,7 +89,7 @@ struct RnnGradStepArgs {
 template <typename T>
 struct RnnFunctions {
   int64_t (*units)(CellKind cell);  // of a tile; ranges of units are multiples of it
-  int64_t (*grad_units)();  // the same for the backward pass
+  int64_t (*grad_units)();          // the same for the backward pass
   // Packs tiles of [H][gates * units] and [gates * H][units], zeros past H, in the layout of
   // depth-inl.h; a range of tiles.
   void (*pack)(CellKind cell, int64_t hidden, const T* w_hh, T* packed, Range tiles);

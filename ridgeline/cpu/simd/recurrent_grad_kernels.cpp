@@ -23,9 +23,9 @@ struct Backward {
   T *direct = nullptr, *dc = nullptr, *h_first = nullptr, *c_first = nullptr, *out = nullptr;
   T* length_panels = nullptr;
   WorkStealing work{};
-  SplitGradSteps split_h{};  // fp32: products by blocks instead of packed weights, if it has an engine
+  SplitGradSteps split_h{};     // fp32: products by blocks, if it has an engine
   bool batch_parallel = false;  // threads divide the samples, not the units; implies goes_on
-  bool goes_on = false;  // continues with the large products; gate_gradients is then null
+  bool goes_on = false;         // continues with the large products; gate_gradients is then null
   GradOperands<T> operands{};
   GradProducts<T> products{};
   SplitGradProducts split_large{};  // fp32: by blocks, instead of `products`

@@ -32,12 +32,12 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free, "counters are shared b
 // `published`, `summed` and `fetched` count steps; the others restart with each step.
 template <typename T>
 struct SharedMlpStep<T>::Head {
-  Counter published;  // the samples of that step are in the segment
+  Counter published;          // the samples of that step are in the segment
   Counter summed;             // this rank's part of the sums of that step is done
   Counter fetched;            // this rank has everyone's parts
-  Counter stealing;  // in the first segment: threads that look for work in others' shares
+  Counter stealing;           // in the first segment: threads that look for work in others' shares
   Counter units;              // taken
-  Counter passed[kSlots];  // completed units, of all chunks that used the slot
+  Counter passed[kSlots];     // completed units, of all chunks that used the slot
   Counter lanes[kMostLanes];  // 2c: c chunks are added; 2c + 1: and a thread is adding the next
   int64_t n;
   double scale;

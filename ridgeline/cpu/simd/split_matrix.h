@@ -44,7 +44,7 @@ struct SplitProductArgs {
   int64_t row_step, column_step, ldc;
   int64_t rows, columns;        // of c
   const float* bias = nullptr;  // [rows]; may be null
-  bool add = false;  // adds to c, without the epilogue
+  bool add = false;             // adds to c, without the epilogue
   float scale = 1;
   bool rectified = false;  // negative results become zero (ReLU)
 };

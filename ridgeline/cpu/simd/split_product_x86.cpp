@@ -219,7 +219,7 @@ RIDGELINE_AVX512 void finish(float* c, int64_t ldc, int64_t rows, float scale, c
     for (int64_t half = 0; half < 2; ++half) {
       float* to = c + row * ldc + half * 16;
       const __m512 v = _mm512_fmadd_ps(_mm512_loadu_ps(to), factor, start);
-      _mm512_storeu_ps(to, rectified ? _mm512_max_ps(zero, v) : v);  // returns the second operand if it is NaN
+      _mm512_storeu_ps(to, rectified ? _mm512_max_ps(zero, v) : v);  // keeps NaN
     }
   }
 }

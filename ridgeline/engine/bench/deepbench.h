@@ -15,11 +15,11 @@ namespace ridgeline::engine {
 struct DeepbenchLine {
   std::string part;   // "gemm", "conv", "rnn", "all-reduce"
   std::string shape;  // "w=224 h=224 c=3 n=16 k=64 filter=7x7 pad=3 stride=2"
-  std::string pass;  // "forward", "grad x", "grad w", "training", "sum"; BLAS's letters
+  std::string pass;   // "forward", "grad x", "grad w", "training", "sum"; BLAS's letters
   std::string way, kernel;
   bool vendor = false;
   double us = 0, us_min = 0;
-  double rate = 0;  // FLOP/s; for sums the bytes per second of one rank's numbers
+  double rate = 0;            // FLOP/s; for sums the bytes per second of one rank's numbers
   double limit_fraction = 0;  // of the measured ceiling of the precision; 0: not known
 };
 
@@ -28,8 +28,8 @@ struct DeepbenchOptions {
   // Empty: sums for several ranks, or everything that one process can measure. The other ranks
   // busy-wait while one measures, so several ranks measure sums only.
   std::vector<std::string> parts;
-  double seconds = 0.02;          // for each kernel
-  int64_t take = 1;  // measures every take-th shape of a part, beginning with the first
+  double seconds = 0.02;  // for each kernel
+  int64_t take = 1;       // measures every take-th shape of a part, beginning with the first
   Communicator* ranks = nullptr;  // of the sums
   std::function<void(const DeepbenchLine&)> each;
 };

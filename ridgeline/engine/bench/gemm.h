@@ -33,7 +33,7 @@ struct GemmBenchLine {
   bool vendor = false;
   double us = 0, us_min = 0, flops_per_second = 0;
   double limit_fraction = 0;  // of the measured ceiling of the precision; 0: not known
-  bool planned = false;  // the fastest of its shape, which a plan takes
+  bool planned = false;       // the fastest of its shape, which a plan takes
 };
 
 struct GemmBenchOptions {

@@ -12,7 +12,7 @@ namespace ridgeline::engine {
 struct OpTime {
   std::string op;
   WayTime ours, library;  // no name: there is no such kernel
-  double floor = 0;  // seconds at this machine's ceilings; 0: not measured
+  double floor = 0;       // seconds at this machine's ceilings; 0: not measured
 };
 
 // Inference of a network with random weights on random samples in device memory, from their bytes

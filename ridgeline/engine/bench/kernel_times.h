@@ -13,7 +13,7 @@ struct WayTime {
   std::string way;                // "tile", "cublaslt", "onednn"
   std::string kernel;             // the fastest
   double seconds = 0, least = 0;  // the median and the minimum of its measurements
-  bool vendor = false;  // a library's kernel, not ours
+  bool vendor = false;            // a library's kernel, not ours
 };
 
 // Times every way to compute op `at` of a program alone that the run's --kernels allow, in the

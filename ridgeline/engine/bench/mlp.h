@@ -22,7 +22,7 @@ struct BenchLine {
 
 struct BenchOptions {
   RunConfig run;
-  double seconds = 1;  // per network
+  double seconds = 1;             // per network
   std::vector<std::string> only;  // networks such as "784-512-10:128"; empty: those below
   bool widths = false;            // 784-h-h-h-10 at batch 32 instead, for h = 128, 256, ... 8192
   std::function<void(const BenchLine&)> each;

@@ -13,7 +13,7 @@ namespace ridgeline::engine {
 struct RnnBenchLine {
   std::string cell;
   int64_t hidden = 0, batch = 0, steps = 0, layers = 0;
-  bool training = false;  // forward and backward, with dW and dx; else forward only
+  bool training = false;             // forward and backward, with dW and dx; else forward only
   std::string kernel;                // of the forward pass
   double min_us = 0, median_us = 0;  // per timestep, all layers
   double flops_per_second = 0;       // at the median

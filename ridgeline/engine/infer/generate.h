@@ -12,12 +12,12 @@ struct GenerateOptions {
   ModelOptions model;
   int64_t characters = 500;
   double temperature = 1;  // 0: always the likeliest character
-  std::string prompt;  // empty: starts as after a line break
+  std::string prompt;      // empty: starts as after a line break
   uint64_t seed = 1;
 };
 
 struct GenerateReport {
-  std::string text;  // the prompt and its continuation
+  std::string text;    // the prompt and its continuation
   double seconds = 0;  // of the network alone
   std::vector<std::string> warnings;
 };

@@ -19,17 +19,17 @@ struct InferOptions {
   InferFormat format = InferFormat::automatic;
   InputOptions input;
   OutputKind kind = OutputKind::automatic;
-  bool outputs = true;  // of each class; else labels only
-  int64_t batch = 0;  // samples per launch and per chunk; 0: chosen by device
-  int decoders = 0;  // threads that parse and encode texts; 0: chosen by machine
+  bool outputs = true;           // of each class; else labels only
+  int64_t batch = 0;             // samples per launch and per chunk; 0: chosen by device
+  int decoders = 0;              // threads that parse and encode texts; 0: chosen by machine
   std::filesystem::path report;  // folder for report.html; empty: none
   // The following are for several ranks.
   std::string transport = "credits";  // see Delivery
-  int credits = 0;  // chunks in flight to a rank; 0: chosen by its devices
-  bool survive = false;  // continue without ranks that are lost
-  bool sharded_input = false;  // every rank reads and writes its own part
+  int credits = 0;                    // chunks in flight to a rank; 0: chosen by its devices
+  bool survive = false;               // continue without ranks that are lost
+  bool sharded_input = false;         // every rank reads and writes its own part
   bool echo = false;                  // for measuring transports: label 0, no model is run
-  bool trace = false;  // record events for a timeline
+  bool trace = false;                 // record events for a timeline
 };
 
 struct InferReport {

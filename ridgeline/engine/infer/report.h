@@ -34,9 +34,9 @@ class InferPage {
 
   Shape sample_;
   bool probabilities_;
-  std::vector<int64_t> labels_;  // how often each label was given
+  std::vector<int64_t> labels_;     // how often each label was given
   std::vector<int64_t> certainty_;  // histogram of the probability of the label, in tenths
-  std::vector<Doubt> doubts_;  // the least certain first
+  std::vector<Doubt> doubts_;       // the least certain first
 };
 
 }  // namespace ridgeline::engine

@@ -20,11 +20,11 @@ struct Rung {
   int64_t batch = 0;  // 0: the ladder's
   int threads = 0;    // 0: the run's
   bool launches_alone = false;  // each kernel is launched by itself: no graph, one step per launch
-  bool from_host = false;  // samples come from host memory, and outputs go back there
-  bool ranks = false;  // several processes: one per GPU, or per core (LadderOptions)
+  bool from_host = false;       // samples come from host memory, and outputs go back there
+  bool ranks = false;           // several processes: one per GPU, or per core (LadderOptions)
   Precision precision = Precision::fp32;
   Precision accumulate = Precision::fp32;  // for fp16: the type in which products are summed
-  double founding_us = 0;  // per input, from the founding record; 0: not in it
+  double founding_us = 0;                  // per input, from the founding record; 0: not in it
   // `what` holds only if no kernel of this name was taken; `what` is replaced otherwise.
   const char* without = nullptr;
   const char* otherwise = nullptr;
@@ -73,7 +73,7 @@ struct LadderOptions {
   std::function<void(const RungResult&)> each;
   int rank_count = 0;             // of rungs with ranks; 0: of GPUs, or of cores up to four
   Communicator* ranks = nullptr;  // if this process is one of several, it runs only `rung`
-  std::string rung;  // the only one to run; empty: all
+  std::string rung;               // the only one to run; empty: all
   // Runs a rung with this many processes like this one; returns the JSON of their root's result.
   std::function<std::string(const Rung&, int ranks)> launch;
 };

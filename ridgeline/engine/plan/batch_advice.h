@@ -21,10 +21,10 @@ struct BatchAdvice {
   std::vector<BatchPoint> points;  // by growing batch
   size_t free_bytes = 0;           // on the device, with weights and data in place
   double bytes_per_sample = 0;
-  int64_t largest = 0;  // largest that fits; predicted from the memory of the points
+  int64_t largest = 0;     // largest that fits; predicted from the memory of the points
   bool whole_set = false;  // the training set has no more samples than `largest`
-  int64_t fastest = 0;  // of the points, by inputs per second
-  int64_t enough = 0;  // the smallest within 5 % of that
+  int64_t fastest = 0;     // of the points, by inputs per second
+  int64_t enough = 0;      // the smallest within 5 % of that
 };
 
 // Doubles the batch of the config's network, beginning with 1, until it gains nothing or does not

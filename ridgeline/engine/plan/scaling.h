@@ -16,9 +16,9 @@ struct ScalingPoint {
   int ranks = 1;
   int64_t samples = 0;                    // the largest share of the batch
   double compute = 0;                     // seconds, measured
-  double pcie = 0;  // gradients from a GPU to the host and back; measured
+  double pcie = 0;                        // gradients from a GPU to the host and back; measured
   double network = 0;                     // predicted
-  double network_bytes = 0;  // sent by each rank
+  double network_bytes = 0;               // sent by each rank
   std::vector<std::string> kernels_used;  // by name
   double step() const { return compute + pcie + network; }
   // The step's seconds if all communication is hidden behind the computation.

@@ -32,7 +32,7 @@ class Halving {
     bool prune = false;  // the member ends there
   };
   std::optional<Job> next();  // none: no job now
-  bool may_come() const;  // whether next() may return a job later, for members under way
+  bool may_come() const;      // whether next() may return a job later, for members under way
 
   // Reports the end of a job. `ended`: the member's run is over, whatever the others do. A larger
   // score is better; NaN is the worst.
@@ -54,11 +54,11 @@ class Halving {
   struct Rung {
     int64_t epochs;
     std::vector<Arrival> arrivals{};  // the best first
-    size_t promoted = 0;  // number promoted to the next rung
+    size_t promoted = 0;              // number promoted to the next rung
   };
   void arrive(Rung& rung, const Arrival& arrival);
   bool is_complete(size_t rung) const;  // all members that can arrive have arrived
-  size_t quota(size_t rung) const;  // how many of those that have arrived may go on
+  size_t quota(size_t rung) const;      // how many of those that have arrived may go on
 
   std::vector<int64_t> epochs_;
   std::vector<size_t> waiting_;

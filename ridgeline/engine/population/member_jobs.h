@@ -14,7 +14,7 @@ class MemberJobs {
  public:
   virtual ~MemberJobs() = default;
   virtual std::optional<Halving::Job> next() = 0;  // none: no job now
-  virtual bool may_come() = 0;  // whether next() may return one later
+  virtual bool may_come() = 0;                     // whether next() may return one later
   virtual void wait() = 0;  // until that may have changed, or briefly: signals wake nobody
   virtual void reached(const Halving::Job& job, double score, bool ended) = 0;
 };

@@ -20,9 +20,9 @@ struct Member {
 
 struct MemberResult {
   TrainReport report;
-  std::string error;  // set if the loss diverged; the report is then empty
-  int64_t pruned_after = 0;  // epochs after which it was pruned; 0: it was not
-  double score = 0;          // larger is better (TrainSession::score); NaN: none
+  std::string error;               // set if the loss diverged; the report is then empty
+  int64_t pruned_after = 0;        // epochs after which it was pruned; 0: it was not
+  double score = 0;                // larger is better (TrainSession::score); NaN: none
   std::vector<std::byte> model{};  // the bytes of its model file, if wanted
 };
 
@@ -31,7 +31,7 @@ struct PopulationLayout {
   size_t members = 0, groups = 0;
   int side_by_side = 1;  // members that train at once
   int threads_each = 1;  // CPU threads per member
-  int ranks = 1;  // each trains as many
+  int ranks = 1;         // each trains as many
 };
 
 struct PopulationOptions {
@@ -39,7 +39,7 @@ struct PopulationOptions {
   // one shape share a plan, and as many as there are threads train at once.
   bool one_by_one = false;
   std::optional<HalvingOptions> prune{};
-  bool models = false;  // results include the bytes of model files
+  bool models = false;           // results include the bytes of model files
   std::filesystem::path folder;  // of checkpoints, one folder per member; empty: no checkpoints
   // The members to train. Empty: all.
   std::vector<bool> wanted{};
@@ -50,10 +50,10 @@ struct PopulationOptions {
     int64_t pruned_after;
   };
   std::vector<Known> known{};
-  MemberJobs* jobs = nullptr;  // shared with other processes (halving_of); null: its own
-  std::function<int()> stop;  // polled: a value other than 0 stops it, as that signal would
+  MemberJobs* jobs = nullptr;     // shared with other processes (halving_of); null: its own
+  std::function<int()> stop;      // polled: a value other than 0 stops it, as that signal would
   Communicator* ranks = nullptr;  // share the work of each member, one by one; null: alone
-  int threads = 0;  // of all members together if the configs leave it open; 0: all
+  int threads = 0;                // of all members together if the configs leave it open; 0: all
   std::function<void(const PopulationLayout&)> started;
   // Called when a member begins and when its result is complete; one call at a time, from any
   // thread.

@@ -60,7 +60,7 @@ struct ApiUse {
   std::string name;
   int64_t calls = 0;
   double seconds = 0, share = 0;  // of all calls
-  double least = 0, most = 0;  // of one call
+  double least = 0, most = 0;     // of one call
 
   double mean() const { return calls > 0 ? seconds / double(calls) : 0; }
 };
@@ -88,7 +88,7 @@ struct RankUse {
   MpiInfo mpi;
   double bytes = 0;      // sent and received by each rank
   double predicted = 0;  // seconds, by the network alone
-  double waited = 0;  // seconds in which a median rank could only wait
+  double waited = 0;     // seconds in which a median rank could only wait
 };
 
 // The activity of a GPU while whole steps ran, without profiling except for the recording.
@@ -98,7 +98,7 @@ struct DeviceUse {
   double overlap = 0;       // share of the copies' time in which a launch ran too
   double copy_overlap = 0;  // share of the copies' time in which another copy ran too
   double copy_share = 0;    // share of the time in which a copy ran
-  double copy_rate = 0;  // bytes per second while a copy ran
+  double copy_rate = 0;     // bytes per second while a copy ran
   double copied_bytes = 0;
 };
 
@@ -118,18 +118,18 @@ struct Profile {
   std::optional<prof::Limit> limit;  // of the whole step
   Precision unit = Precision::fp32;
   bool in_launches = false;       // kernels were timed by their launches inside whole steps
-  std::vector<ApiUse> api;  // those that together take 90 % of the time
+  std::vector<ApiUse> api;        // those that together take 90 % of the time
   double api_seconds = 0;         // of all calls
   std::vector<ApiUse> functions;  // of the GPU: those that together take 90 % of the time
   double function_seconds = 0;    // of all launches
-  std::vector<CopyUse> copies;  // one per kind
+  std::vector<CopyUse> copies;    // one per kind
   ProgramUse program;
   prof::StepCost cost;          // of the forward and backward passes, and of products
   double recorded_seconds = 0;  // from the first to the last of them, without pauses
   double paused_seconds = 0;    // of the recording
   std::optional<RankUse> ranks;
   std::optional<DeviceUse> device_use;
-  std::string no_device_trace;  // why `api` and `launches` are missing for a GPU
+  std::string no_device_trace;           // why `api` and `launches` are missing for a GPU
   std::vector<std::string> explanation;  // how the GPU's time and the host's calls relate
   std::vector<std::string> advice;
   prof::Timeline timeline;  // of a few steps

@@ -11,7 +11,7 @@ struct Chart {
   struct Series {
     std::string name;
     std::vector<double> y;  // one for each of `x`; NaN leaves a gap
-    bool dots = false;  // draw points without lines
+    bool dots = false;      // draw points without lines
   };
   std::string title, x_title, y_title;
   std::vector<std::string> x;  // labels; placed by value if all are numbers, else evenly

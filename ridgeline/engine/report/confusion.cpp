@@ -37,7 +37,7 @@ std::vector<int32_t> predict(Trainer& trainer, const data::SampleSet& set) {
 // The classes that a model predicts for the samples of a set.
 struct Confusion {
   std::vector<std::vector<int64_t>> counts;  // [true class][predicted class]
-  std::vector<int32_t> given;  // predicted class of each sample
+  std::vector<int32_t> given;                // predicted class of each sample
 
   struct Pair {
     int32_t truth = 0, given = 0;

@@ -13,9 +13,9 @@ namespace ridgeline::engine {
 // The kinds of message between the root and another rank of an inference run.
 enum class ChunkKind : int64_t {
   chunk,   // root to rank: samples to compute
-  go,  // root to rank: begin with what was sent so far (scatter)
-  stop,  // root to rank: no more chunks
-  begun,  // rank to root, the first: from now on it waits only for the root
+  go,      // root to rank: begin with what was sent so far (scatter)
+  stop,    // root to rank: no more chunks
+  begun,   // rank to root, the first: from now on it waits only for the root
   ready,   // rank to root: it takes `count` chunks at a time
   result,  // rank to root
   report,  // rank to root, the last: its times, as text

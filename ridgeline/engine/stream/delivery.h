@@ -13,11 +13,11 @@ namespace ridgeline::engine {
 
 // The order in which the root sends chunks to the ranks.
 enum class Delivery {
-  credits,  // to whichever rank asks first; two or more in flight to every rank
+  credits,      // to whichever rank asks first; two or more in flight to every rank
   interleaved,  // round-robin; the next is sent while one is computed
   nonblocking,  // round-robin, in rounds: one to each rank, all at once, then all results
-  blocking,  // like nonblocking, but one send after the other
-  scatter,  // the whole file in equal parts before anything is computed
+  blocking,     // like nonblocking, but one send after the other
+  scatter,      // the whole file in equal parts before anything is computed
 };
 Delivery parse_delivery(const std::string& name);  // throws usage
 std::string_view name(Delivery delivery);
@@ -42,7 +42,7 @@ class ChunkRoot {
     Delivery delivery = Delivery::credits;
     int ranks = 1;
     bool survive = false;  // chunks are kept until their results arrive
-    bool keep = false;  // keeps them for callers that want them with their results
+    bool keep = false;     // keeps them for callers that want them with their results
     bool root_computes = true;
     std::function<bool()> stopped{};  // polled: whether to end
   };
@@ -90,8 +90,8 @@ class ChunkRoot {
   std::vector<Peer> peers_;
   std::vector<Chunk> again_;  // chunks of lost ranks
   int64_t handed_ = 0;        // chunks taken from the reader
-  int64_t total_ = -1;  // scatter: total number of chunks
-  bool gone_ = false;  // scatter: everything was sent
+  int64_t total_ = -1;        // scatter: total number of chunks
+  bool gone_ = false;         // scatter: everything was sent
   std::vector<RankTimes> reports_;
   double network_ = 0, busy_since_ = -1;
 

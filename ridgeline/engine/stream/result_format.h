@@ -10,8 +10,8 @@ enum class InferFormat { automatic, csv, json, npy };
 enum class OutputKind {
   automatic,      // values of a regressor, else probabilities
   probabilities,  // of each class, beside the label; of a model trained with mse, its outputs
-  logits,  // the last layer's output, before any softmax
-  labels,  // only labels
+  logits,         // the last layer's output, before any softmax
+  labels,         // only labels
   values,         // in the units of the data
 };
 

@@ -22,9 +22,9 @@ class SourceReader {
 
   const Chunk* peek();  // the next one; null: not read yet, or at the end
   Chunk take();
-  bool at_end();  // all readable chunks were taken
+  bool at_end();    // all readable chunks were taken
   bool complete();  // the reader is done
-  void check();  // rethrows an error of the reader
+  void check();     // rethrows an error of the reader
   size_t waiting();
   double bytes() const { return bytes_; }
 

@@ -50,8 +50,8 @@ struct RankTimes {
   std::string host;
   bool lost = false;
   double start = 0, results_out = -1;
-  double decoding = 0;  // seconds, of all decoding threads
-  double network = 0;  // seconds in which a message was in flight
+  double decoding = 0;            // seconds, of all decoding threads
+  double network = 0;             // seconds in which a message was in flight
   double sent = 0, received = 0;  // bytes
   std::vector<DeviceTimes> devices;
   std::vector<ChunkSpan> spans;  // if a trace is wanted; beyond a limit the latest are dropped

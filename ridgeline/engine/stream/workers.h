@@ -16,12 +16,12 @@ namespace ridgeline::engine {
 
 struct WorkerOptions {
   std::vector<RunConfig> devices;  // one plan and one thread each; a device may occur twice
-  int decoders = 1;  // threads that decode chunks into samples, if needed
+  int decoders = 1;                // threads that decode chunks into samples, if needed
   int credits = 0;                 // chunks it takes at a time; 0: enough to keep all threads busy
   int64_t batch = 256;             // the most samples of a chunk
-  bool outputs = true;  // else only labels
-  bool logits = false;  // outputs are those of the last layer, before any softmax
-  bool spans = false;  // record spans for a trace
+  bool outputs = true;             // else only labels
+  bool logits = false;             // outputs are those of the last layer, before any softmax
+  bool spans = false;              // record spans for a trace
   bool echo = false;  // label 0 for everything, without a model: measures only the transport
 };
 
@@ -37,10 +37,10 @@ class Workers {
   Workers& operator=(const Workers&) = delete;
 
   int credits() const { return credits_; }
-  void give(Chunk chunk);  // at most credits() may be unfinished
+  void give(Chunk chunk);             // at most credits() may be unfinished
   std::optional<ChunkResult> take();  // rethrows a thread's exception
   void hold(bool held);               // while held, chunks are taken but not computed
-  void wait_ready();  // until all engines are ready; rethrows a thread's exception
+  void wait_ready();                  // until all engines are ready; rethrows a thread's exception
   // For the trace: a chunk has just arrived, this long after it was announced.
   void arrived(int64_t number, double seconds);
   RankTimes times() const;  // devices, spans and decoding
@@ -48,7 +48,7 @@ class Workers {
  private:
   struct Samples {
     ChunkHead head;
-    Chunk chunk;  // if the decoder is the identity
+    Chunk chunk;                 // if the decoder is the identity
     std::vector<uint8_t> bytes;  // otherwise
     double in = 0;
   };

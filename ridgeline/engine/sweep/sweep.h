@@ -15,17 +15,16 @@ namespace ridgeline::engine {
 struct SweepPoint {
   std::vector<std::string> values;  // of the swept keys
   TrainReport report;
-  std::string error;  // set if the run failed (a NaN loss); its report is then empty
-  int64_t pruned_after =
-      0;  // epochs after which it was pruned; 0: it was not
-  double score = 0;  // combinations are compared by it, larger is better; NaN: none
-  std::string kept_report;  // the report as JSON, for a point of another process
+  std::string error;         // set if the run failed (a NaN loss); its report is then empty
+  int64_t pruned_after = 0;  // epochs after which it was pruned; 0: it was not
+  double score = 0;          // combinations are compared by it, larger is better; NaN: none
+  std::string kept_report;   // the report as JSON, for a point of another process
 };
 
 struct SweepOptions {
   std::filesystem::path data;           // --data
   std::function<void(Config&)> adjust;  // flags that apply to every run (device, threads)
-  bool one_by_one = false;  // with all threads, or ranks, each; else side by side
+  bool one_by_one = false;              // with all threads, or ranks, each; else side by side
   std::optional<HalvingOptions> prune{};
   // The folder for results and checkpoints, so that a killed sweep can be resumed; empty:
   // none.

@@ -13,7 +13,7 @@ struct BestWeights {
   int64_t step = -1;   // after which it was made; -1: there was none
   double value = 0;    // of train.monitor
   int64_t waited = 0;  // evaluations since then
-  Snapshot weights;  // of that step, without the optimizer's state; empty unless kept
+  Snapshot weights;    // of that step, without the optimizer's state; empty unless kept
 
   // Whether a value of this metric is better than the best. NaN never is.
   bool is_beaten_by(double now, Metric metric) const {

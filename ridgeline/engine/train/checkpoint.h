@@ -21,7 +21,7 @@ struct CheckpointInfo {
   KernelNames kernels;
   Config config;
   BestWeights best{};  // without the weights
-  Tally epoch{};  // of the epoch's steps so far
+  Tally epoch{};       // of the epoch's steps so far
 };
 
 std::vector<std::byte> checkpoint_bytes(Trainer& trainer, const Snapshot& snapshot,

@@ -23,8 +23,8 @@ struct TrainPoint {
   double loss = 0, accuracy = 0;        // accuracy: NaN if the targets are values
   double lr = 0;                        // of the last step
   std::optional<double> gradient_norm;  // of the last step, if clipping computes it
-  std::optional<double> loss_scale;  // current, in a run with a loss scale
-  int64_t skipped_steps = 0;  // in total; with loss_scale
+  std::optional<double> loss_scale;     // current, in a run with a loss scale
+  int64_t skipped_steps = 0;            // in total; with loss_scale
   double inputs_per_second = 0;
   std::optional<double> limit_fraction;
   double seconds = 0;  // since the start of the process's run
@@ -35,7 +35,7 @@ struct EvalPoint {
   double epoch = 0;
   double loss = 0, accuracy = 0;                     // as in TrainPoint
   std::vector<std::pair<Metric, double>> metrics{};  // all that apply, including loss and accuracy
-  bool validation = false;  // of the validation set; else of the test set
+  bool validation = false;                           // of the validation set; else of the test set
   double seconds = 0;
 };
 
@@ -45,7 +45,7 @@ struct HostSpan {
   double begin = 0, seconds = 0;
   int64_t steps = 0;  // of a launch
   double waited = 0;  // seconds of these in which a rank could only wait for others
-  int rank = 0;  // spans of other ranks come all at once, before finished()
+  int rank = 0;       // spans of other ranks come all at once, before finished()
 };
 
 // Observes a run: the metrics file, TensorBoard's events, the trace and the report page are

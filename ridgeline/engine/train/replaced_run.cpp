@@ -17,9 +17,9 @@ namespace fs = std::filesystem;
 namespace {
 
 // The folder is renamed in this order.
-constexpr const char* kMoving = ".ridgeline-moving-";  // the old run is being moved into it
+constexpr const char* kMoving = ".ridgeline-moving-";      // the old run is being moved into it
 constexpr const char* kReplaced = ".ridgeline-replaced-";  // all of the old run is here
-constexpr const char* kRemoved = ".ridgeline-removed-";  // the new run has succeeded
+constexpr const char* kRemoved = ".ridgeline-removed-";    // the new run has succeeded
 
 void move_file(const fs::path& from, const fs::path& to) {
   std::error_code error;

@@ -30,7 +30,7 @@ class TrainSession {
   double score();
   KernelNames kernels() const;
   const TrainReport& report() const;  // complete only after finish()
-  void save();  // writes a checkpoint, if there is a folder
+  void save();                        // writes a checkpoint, if there is a folder
   // Ends the run here, evaluates it and writes what train() would.
   TrainReport finish();
   std::vector<std::byte> model_bytes();  // of model.safetensors, after finish()

@@ -15,7 +15,7 @@
 namespace ridgeline::engine {
 namespace {
 
-constexpr int64_t kScaleSteps = 128;  // between checks of the loss scale
+constexpr int64_t kScaleSteps = 128;    // between checks of the loss scale
 constexpr double kLaunchSeconds = 0.1;  // the longest that signals and the bar wait
 constexpr double kSafeSeconds = 2;      // between snapshots
 

@@ -21,19 +21,19 @@
 namespace ridgeline::engine {
 
 struct TrainOptions {
-  std::filesystem::path out;  // empty: no files are written
-  std::filesystem::path data;  // --data; empty: the default places
+  std::filesystem::path out;           // empty: no files are written
+  std::filesystem::path data;          // --data; empty: the default places
   std::filesystem::path init;          // a model file to start from; empty: from the initialisers
   const nn::Model* initial = nullptr;  // initial weights, of a model with the same layers
   bool resume = false;
-  bool force = false;  // replace the run in `out`
+  bool force = false;            // replace the run in `out`
   bool histograms = false;       // of the weights, in TensorBoard's event files
   std::filesystem::path trace;   // a timeline of the run as trace-event JSON; empty: none
   std::filesystem::path report;  // folder for report.html; empty: none
   Progress::Style progress = Progress::Style::automatic;
   std::shared_ptr<const data::DataSet> set;  // already loaded; else by config.data.name
-  std::shared_ptr<TrainObserver> observer;  // an additional one of the caller
-  bool signals = true;  // SIGINT, SIGTERM and SIGHUP end the run normally
+  std::shared_ptr<TrainObserver> observer;   // an additional one of the caller
+  bool signals = true;                       // SIGINT, SIGTERM and SIGHUP end the run normally
   // Polled between launches: a number other than 0 ends the run normally, as that signal would.
   std::function<int()> stop;
   // The kernels and ceilings of another run of the same shape, so that nothing is measured.
@@ -49,8 +49,8 @@ struct TrainOptions {
 };
 
 struct TrainReport {
-  int64_t steps = 0;  // in total, including those before a resume
-  int64_t steps_here = 0;  // in this process
+  int64_t steps = 0;                          // in total, including those before a resume
+  int64_t steps_here = 0;                     // in this process
   double train_loss = 0, train_accuracy = 0;  // mean over the last epoch's steps of this process
   Evaluation test;                            // at the end
   std::optional<Evaluation> validation;       // the last one
@@ -58,7 +58,7 @@ struct TrainReport {
   Metric monitor = Metric::loss;
   double best_value = 0;
   int64_t best_step = -1;
-  bool kept_best = false;  // the model is that of best_step, not of the last step
+  bool kept_best = false;      // the model is that of best_step, not of the last step
   bool stopped_early = false;  // by train.patience
   int64_t clipped_steps = 0;
   int64_t skipped_steps = 0;  // because of overflowing gradients; in a run with a loss scale
@@ -68,9 +68,9 @@ struct TrainReport {
   double inputs_per_second = 0, flops_per_second = 0;
   std::optional<prof::Ceilings> ceilings;
   std::optional<prof::Limit> limit;  // of one full step
-  double limit_fraction = 0;  // over all steps of this process
+  double limit_fraction = 0;         // over all steps of this process
   std::string device, precision, data;
-  bool texts = false;  // the set holds texts; else images
+  bool texts = false;     // the set holds texts; else images
   bool own_data = false;  // samples are a user's own data of any kind
   int threads = 0;
   int64_t parameters = 0;
@@ -80,7 +80,7 @@ struct TrainReport {
   int stopped_by = 0;       // a signal's number; 0: ran to its end
   int ranks = 1;
   prof::Network network;  // for several ranks, measured between them
-  MpiInfo mpi;  // for several ranks
+  MpiInfo mpi;            // for several ranks
   // Per full step: the bytes that a rank sends, and the seconds that they should take on this
   // network without overlap.
   double network_bytes = 0, network_seconds = 0;

@@ -107,9 +107,9 @@ class Trainer {
   Runner* last_ = nullptr;
   int64_t last_batch_ = 0;
   int64_t step_ = 0;
-  int64_t held_epoch_ = -1;  // the epoch whose order is on the device
-  bool on_device_ = false;  // the device computed it
-  int64_t next_epoch_ = -1;  // the epoch whose order was made last and is in flight
+  int64_t held_epoch_ = -1;          // the epoch whose order is on the device
+  bool on_device_ = false;           // the device computed it
+  int64_t next_epoch_ = -1;          // the epoch whose order was made last and is in flight
   std::vector<int32_t> next_order_;  // for a set that is streamed
   KernelNames pinned_;
   RateChange rate_change_;

@@ -28,7 +28,7 @@ const char* name(Verdict verdict);
 // The CPU runs for a precision.
 struct CpuSide {
   Precision base = Precision::fp32;  // of the base run, with which all others are compared
-  bool reference_kernels = true;  // also compare the reference kernels with it
+  bool reference_kernels = true;     // also compare the reference kernels with it
 };
 // tf32 and fp32x3 exist only on a GPU. Their runs are compared with the CPU's in fp32, the type
 // that both of them store, within bounds for the precision itself. `others`: a GPU or other ranks
