@@ -6,7 +6,7 @@
 namespace ridgeline {
 namespace {
 
-// The elements must be as many as the shape says: a view past the end of memory is never made.
+// Checks that the elements match the shape, so that no view extends past the end of memory.
 std::vector<int64_t> checked(std::vector<int64_t> shape, size_t elements) {
   int64_t count = 1;
   for (const int64_t extent : shape) {

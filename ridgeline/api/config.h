@@ -5,13 +5,13 @@
 
 namespace ridgeline {
 
-// Gives the library the parsed form of a public config.
+// Gives the library access to the parsed form of a public config.
 struct ConfigAccess {
-  // `more` are applied after the config's own settings, as with --set.
+  // `more` are applied after the config's own settings, like --set.
   static engine::Config parse(const Config& config, const std::vector<std::string>& more = {});
   // Whether the config, or a set() of it, names this key.
   static bool names(const Config& config, const std::string& key);
-  // The settings of a config whose data are arrays of the caller.
+  // The settings of a config whose data are the caller's arrays.
   static std::vector<std::string> of_arrays() {
     return {"data.train=\"arrays in memory\"", "data.target=\"targets\""};
   }

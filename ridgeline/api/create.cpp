@@ -9,7 +9,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// The preparation that hands samples on as they are.
+// Returns the preparation that leaves samples unchanged.
 data::Preparation identity(const Shape& input, int64_t outputs, data::TargetKind kind) {
   const auto dims = [](const Shape& shape) {
     return Json(std::vector<int64_t>(shape.dims().begin(), shape.dims().end()));

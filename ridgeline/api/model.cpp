@@ -14,7 +14,7 @@ namespace {
 
 using engine::Answer;
 
-// The shape of one sample as a person gives it.
+// Returns the shape of one sample as a user gives it.
 Shape given_shape(const data::Preparation& preparation) {
   const auto& features = preparation.features();
   if (features.size() > 1) return {int64_t(features.size())};
@@ -45,7 +45,7 @@ data::FieldSet input_fields(const Tensor& samples, const data::Preparation& prep
   const auto& features = preparation.features();
   if (features.size() == 1) {
     Tensor values = samples;
-    // [samples, 1] is one number a sample as well.
+    // [samples, 1] is also accepted for one number per sample.
     const auto* number = std::get_if<data::NumberFeature>(&features.front());
     if (number != nullptr && number->shape.rank() == 0 && values.numel() == values.shape[0]) {
       values.shape = {values.shape[0]};
@@ -88,7 +88,7 @@ void run_in_parts(Model::State& state, engine::Predictor& predictor, const Array
   data::FieldSet set;
   if (preparation) {
     Tensor host = samples;
-    host.device = {};  // the check of shapes reads nothing
+    host.device = {};  // the check of shapes reads no data
     set = api::input_fields(host, *preparation, "predict");
   } else if (samples.dtype != DType::uint8 ||
              samples.numel() != count * state.loaded.model.input().numel()) {

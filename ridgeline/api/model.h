@@ -9,7 +9,7 @@
 
 namespace ridgeline {
 
-// A model and, once it was asked something, the plans that answer.
+// A model and, after the first call, the plans that predict.
 struct Model::State {
   State(engine::LoadedModel model, const DeviceOptions& options)
       : loaded(std::move(model)), batch(options.batch) {}
@@ -22,7 +22,7 @@ struct Model::State {
 
   engine::Machine& device();
   engine::Predictor& predictor(engine::Answer answer);
-  // For other weights: plans are made again.
+  // Discards the plans, because the weights have changed.
   void forget_plans() {
     outputs.reset();
     labels.reset();
@@ -37,21 +37,21 @@ namespace api {
 
 engine::ModelOptions model_options(const DeviceOptions& options);
 
-// What a preparation knows as fields, out of one array: its only field, or a column for each of
-// several. Throws usage, with `what` was asked, for samples of another shape.
+// Converts one array to the fields of a preparation: its only field, or a column for each of
+// several. Throws Error(usage), naming `what`, for samples of another shape.
 data::FieldSet input_fields(const Tensor& samples, const data::Preparation& preparation,
                             const char* what);
 
 Evaluation scores_of(const engine::Evaluation& result);
 
-// Throws usage for an array that lies on another GPU than the device of the runtime.
+// Throws Error(usage) for an array on another GPU than the runtime's device.
 void check_place(const Array& array, const Device& device, const char* what);
 
 void count_copied(int64_t bytes);
 
 }  // namespace api
 
-// Makes public models of the library's own.
+// Makes public models from the library's own.
 struct ModelAccess {
   static Model make(engine::LoadedModel model, const DeviceOptions& options = {}) {
     return Model(std::make_shared<Model::State>(std::move(model), options));

@@ -42,7 +42,7 @@ std::vector<MemberResult> train_population(const std::vector<Config>& configs,
                                            const Samples& samples,
                                            const PopulationOptions& options) {
   std::vector<engine::Member> members;
-  // Configs that prepare the arrays alike share what was prepared.
+  // Configs with the same preparation share the prepared arrays.
   std::map<std::string, std::shared_ptr<const data::DataSet>> sets;
   for (const Config& config : configs) {
     const engine::Config parsed = api::parse_for_arrays(config, samples);

@@ -29,7 +29,7 @@ nn::Model copy_of(const nn::Model& model, const engine::Config& config) {
   return copy;
 }
 
-// Passes a run's progress on, and takes its model when it has ended.
+// Passes on a run's progress, and takes its model when it has ended.
 class Watch final : public engine::TrainObserver {
  public:
   Watch(const TrainOptions& options, std::optional<Model>& model)
@@ -66,7 +66,7 @@ class Watch final : public engine::TrainObserver {
     }
     if (point.step % per_epoch_ != 0) return;
     epoch_.number = point.step / per_epoch_;
-    // An evaluation follows, and the epoch ends with it.
+    // An evaluation follows, which ends the epoch.
     const bool evaluated =
         evaluates_ && (epoch_.number % eval_every_ == 0 || point.step == steps_ || stopped_);
     if (!evaluated) end_epoch();
@@ -124,7 +124,7 @@ class Watch final : public engine::TrainObserver {
   int64_t steps_ = 0, per_epoch_ = 1, eval_every_ = 1;
   bool evaluates_ = false, stopped_ = false;
   Epoch epoch_;                                // of the steps since the last one ended
-  double loss_ = 0, accuracy_ = 0, made_ = 0;  // sums over them, and how many they are
+  double loss_ = 0, accuracy_ = 0, made_ = 0;  // sums over them, and their count
 };
 
 TrainResult run(const engine::Config& config, const TrainOptions& options,
@@ -153,7 +153,7 @@ TrainResult run(const engine::Config& config, const TrainOptions& options,
   return result;
 }
 
-// A model that is trained further prepares samples as it did before.
+// A model that is trained further keeps its preparation.
 const data::Preparation* known_preparation(const Model& start) {
   const auto& known = ModelAccess::state(start).loaded.preparation;
   if (!known || known->windows() || known->features().size() != 1 ||

@@ -9,7 +9,7 @@
 namespace ridgeline::api {
 namespace {
 
-// [samples, 1] is one number a sample as well.
+// [samples, 1] is also accepted for one number per sample.
 Tensor targets_of(const Array& array, const char* what) {
   if (array.gpu >= 0) {
     throw_error(ErrorKind::usage, "{}: got targets on cuda:{}, expected them on the host", what,
@@ -29,7 +29,7 @@ data::FieldSet fields_of(const Samples& samples, const char* what) {
   return set;
 }
 
-// Samples and targets whose inputs stay where they are; none if they cannot.
+// Returns samples and targets whose inputs stay in place; none if that is impossible.
 std::optional<data::SampleSet> in_place(const Samples& samples, const data::Preparation& known,
                                         const char* what) {
   const Tensor inputs = tensor_of(samples.inputs, what);
@@ -60,7 +60,7 @@ bool reads_in_place(const Tensor& inputs, const data::Preparation& preparation, 
                 to_string(inputs.device), to_string(preparation.input_shape()));
   }
   if (!ready) return false;
-  // A kernel may load a whole cache line at the last number. Within a page that is harmless.
+  // A kernel may load a whole cache line at the last number, which is harmless within a page.
   constexpr uintptr_t kPage = 4096;
   const uintptr_t end = reinterpret_cast<uintptr_t>(inputs.data) + inputs.bytes();
   if ((end - 1) % kPage + kAlignment >= kPage) return false;

@@ -10,10 +10,10 @@
 
 namespace ridgeline::api {
 
-// The config with what arrays say about themselves: whether targets are classes or values.
+// Completes the config from the arrays: whether targets are classes or values.
 engine::Config parse_for_arrays(const Config& config, const Samples& samples);
 
-// Arrays as a data set for training. `known`: how a model prepares samples already, or null.
+// Makes a data set for training from arrays. `known` is a model's existing preparation, or null.
 std::shared_ptr<const data::DataSet> prepare_arrays(const engine::Config& config,
                                                     const Samples& samples,
                                                     const std::optional<Samples>& test,
@@ -21,11 +21,11 @@ std::shared_ptr<const data::DataSet> prepare_arrays(const engine::Config& config
                                                     bool hold_out,
                                                     const data::Preparation* known = nullptr);
 
-// Whether the library can use these samples where they lie, because the preparation hands float32
-// numbers on as they are. Throws usage for samples on a GPU that it cannot.
+// Whether the library can use these samples in place, because the preparation leaves float32
+// numbers unchanged. Throws Error(usage) for samples on a GPU for which it cannot.
 bool reads_in_place(const Tensor& inputs, const data::Preparation& preparation, const char* what);
 
-// One batch for a model that has this preparation.
+// Prepares one batch for a model with this preparation.
 data::SampleSet prepare_batch(const Samples& samples, const data::Preparation& preparation,
                               const char* what);
 

@@ -16,7 +16,7 @@ ArrayType type_of(DType dtype) {
     case DType::int64:
       return ArrayType::int64;
     default:
-      return ArrayType::float32;  // what weights are kept in, unless they are one of the others
+      return ArrayType::float32;  // the default type of weights
   }
 }
 
@@ -24,10 +24,10 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return shape.empty() ? "[]" : to_string(Shape(shape));
 }
 
-// What is wrong with a weight that was given for this one; empty: nothing.
+// Returns what is wrong with a weight given for this one; empty: nothing.
 std::string fault_of(const nn::Param& param, const Array& given) {
   const Tensor& want = param.value.view();
-  // A counter is a single number, which PyTorch keeps without a dimension.
+  // A counter is a single number, which PyTorch stores without a dimension.
   const bool counter = param.kind == nn::ParamKind::counter;
   int64_t count = 1;
   for (const int64_t extent : given.shape) count *= extent;

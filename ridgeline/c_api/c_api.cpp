@@ -6,7 +6,7 @@
 
 #include "ridgeline/engine/prepared_predictor.h"
 
-// Handles of C are objects of the engine; exceptions end here and become a status and a line.
+// C handles are objects of the engine; exceptions end here and become a status and a message.
 
 struct ridgeline_model {
   ridgeline::engine::LoadedModel loaded;
@@ -24,7 +24,7 @@ using ridgeline::ErrorKind;
 using ridgeline::throw_error;
 using ridgeline::engine::LoadedModel;
 
-// Plain memory of the thread, so that an error can be told when there is no other memory.
+// Static memory of the thread, so that an error can be reported when memory is exhausted.
 thread_local char last_error[1024] = "";
 
 void say(const char* text) noexcept {
@@ -52,7 +52,7 @@ ridgeline_status status_of(ErrorKind kind) noexcept {
   return RIDGELINE_INTERNAL;
 }
 
-// Calls f, and turns what it throws into a status.
+// Calls f, and turns its exception into a status.
 template <typename F>
 ridgeline_status guarded(F&& f) noexcept {
   try {
@@ -131,7 +131,7 @@ ridgeline_status ridgeline_load(const char* path, ridgeline_model** model) {
     *model = nullptr;
     require(path, "ridgeline_load", "path");
     ridgeline::engine::ModelOptions options;
-    options.run.device = "cpu";  // each predictor has a device of its own
+    options.run.device = "cpu";  // each predictor has its own device
     options.run.quiet = true;
     LoadedModel loaded = ridgeline::engine::load_model(path, options);
     std::vector<std::string> classes = class_names(loaded);

@@ -54,7 +54,7 @@ void SinceFlags::show(const std::string& json, const engine::RunConfig& run, boo
       engine::kept_results(results, machine.runtime().fingerprint(), machine.threads());
   auto since = engine::compare_results(kept, now);
   if (print && !since.changes.empty()) {
-    since.only_before.clear();  // what was not asked for today
+    since.only_before.clear();  // not measured today
     since.only_after.clear();
     write_text("-", "\nsince the results kept in " + results + ":\n" + engine::to_text(since));
   }

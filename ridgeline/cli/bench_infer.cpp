@@ -18,7 +18,7 @@ struct Flags {
   std::string json;
 };
 
-// Each op beside the library's and its floor, in microseconds.
+// Prints each op beside the library's time and its lower bound, in microseconds.
 std::string ops_table(const std::vector<engine::OpTime>& ops) {
   const auto us = [](const engine::WayTime& way) {
     return way.kernel.empty() ? std::string("-") : fmt::format("{:.1f}", 1e6 * way.seconds);

@@ -11,7 +11,7 @@ CommandInfo describe(const CLI::App& app, const std::string& path) {
   for (const CLI::Option* option : app.get_options()) {
     if (option->get_group().empty()) continue;
     const bool takes_value = option->get_items_expected_max() > 0;
-    // A flag that takes a value without saying of what kind is rare enough to be called that.
+    // A flag that does not name the kind of its value gets "VALUE".
     const std::string kind = option->get_type_name().empty() ? "VALUE" : option->get_type_name();
     for (const std::string& name : option->get_lnames()) {
       info.flags.push_back({"--" + name, takes_value ? kind : "", option->get_description()});

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-// The commands and flags of the tool as plain data, for what is generated from them: shell
-// completion and the manual page.
+// The commands and flags of the tool as plain data, from which shell completion and the manual page
+// are generated.
 namespace ridgeline::cli {
 
 struct FlagInfo {
@@ -25,14 +25,14 @@ struct CommandInfo {
   std::string name() const { return path.substr(path.rfind(' ') + 1); }
 };
 
-// Hidden commands and flags are left out.
+// Leaves out hidden commands and flags.
 CommandInfo describe(const CLI::App& app);
 
-// The script that makes a shell complete commands, flags and files: bash, zsh or fish. Throws usage
-// for any other shell.
+// Returns the script for completion of commands, flags and files: bash, zsh or fish. Throws
+// Error(usage) for any other shell.
 std::string completion_script(const CommandInfo& tool, const std::string& shell);
 
-// ridgeline(1) in roff.
+// Returns ridgeline(1) in roff.
 std::string man_page(const CommandInfo& tool, const std::string& version);
 
 }  // namespace ridgeline::cli

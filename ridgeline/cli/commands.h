@@ -9,12 +9,12 @@
 #include "ridgeline/core/communicator.h"
 #include "ridgeline/engine/config.h"
 
-// Each command declares its flags and says what to call; the engine does the work.
+// Each command declares its flags and the function to call; the engine does the work.
 namespace ridgeline::cli {
 
-// What the commands declare.
+// The declarations of the commands.
 struct Action {
-  std::function<int()> run;  // what the chosen command does; returns the exit code
+  std::function<int()> run;  // the chosen command; returns the exit code
   FileUses files;            // of all commands
 };
 
@@ -47,18 +47,18 @@ struct RunFlags {
   bool no_tune = false, deterministic = false;
 
   void declare(CLI::App& command);
-  void apply(engine::RunConfig& run) const;  // what was given replaces what the config says
+  void apply(engine::RunConfig& run) const;  // given flags override the config
 };
 
 // --results, --report of a benchmark
 struct SinceFlags {
-  std::string results = "bench/results";  // what is kept for this device, and maybe others
+  std::string results = "bench/results";  // results kept for this device, and maybe others
   std::string report;                     // folder of a page about the results, or empty
 
   void declare(CLI::App& command, Action& action);
-  // Before the work: a page that cannot be written is known then.
+  // Called before the work, to find out whether the page can be written.
   void check() const;
-  // The change of results (as JSON) since those kept for this device; and the page.
+  // Shows the change of results (as JSON) since those kept for this device, and writes the page.
   void show(const std::string& json, const engine::RunConfig& run, bool print) const;
 };
 
@@ -68,11 +68,11 @@ struct BenchFlags {
   SinceFlags since;
   std::string precision = "fp32", csv, json;
 
-  // `precisions` and `seconds` are their help; `csv_head` is what the CSV begins with.
+  // `precisions` and `seconds` are their help texts; `csv_head` is the beginning of the CSV.
   void declare(CLI::App& command, Action& action, double& seconds_to, const std::string& precisions,
                const std::string& seconds, const std::string& csv_head);
   void apply(engine::RunConfig& to) const;
-  // Whether lines are printed: nothing else goes to stdout.
+  // Whether lines are printed; otherwise stdout has the JSON or CSV only.
   bool prints() const { return json != "-" && csv != "-"; }
 };
 
@@ -90,10 +90,10 @@ struct ConfigFlags {
 // For commands that declare the argument "config" themselves: it is read, and the data it names.
 void declare_config_files(CLI::App& command, Action& action, const ConfigFlags& flags);
 
-// Looks at the files that the flags name (FileUses::check), then calls `work` on every rank that a
-// launcher has started; a fault on one ends all.
+// Checks the files that the flags name (FileUses::check), then calls `work` on every rank that a
+// launcher has started; an error on one ends all.
 int with_ranks(const Action& action, const std::function<int(Communicator&)>& work);
-// For a command that is one process's: several would be in each other's way. Throws usage there.
+// For a command of a single process; several would interfere. Throws Error(usage) under a launcher.
 int alone(const char* command, const Action& action, const std::function<int()>& work);
 
 // Numbers from low to high; CLI::Range lets NaN through.
@@ -107,7 +107,7 @@ void declare_svg(CLI::App& command, Action& action, std::string& svg, const std:
 void declare_trace(CLI::App& command, Action& action, std::string& trace, const std::string& help);
 // The argument "model".
 void declare_model(CLI::App& command, Action& action, std::string& model);
-// --precision of a trained model; parse_model_precision gives what it asks for, if anything.
+// Declares --precision of a trained model; parse_model_precision returns the requested one, if any.
 void declare_model_precision(CLI::App& command, std::string& precision);
 std::optional<Precision> parse_model_precision(const std::string& precision);
 void declare_report(CLI::App& command, Action& action, std::string& report);
@@ -116,10 +116,10 @@ void declare_report(CLI::App& command, Action& action, std::string& report);
 constexpr int kExitSlower = 8;
 void declare_compare(CLI::App& bench, Action& action);
 
-// "-" is stdout; "" is nowhere. Files of JSON and pictures get their mark (with_mark).
+// "-" is stdout; "" is nowhere. JSON and SVG files get their mark (with_mark).
 void write_text(const std::string& path, const std::string& text);
-// At the end of a run that this signal stopped (0: none): after a hang-up nobody may be there to
-// print for, which is no fault of the run.
+// Called at the end of a run that this signal stopped (0: none): after a hang-up stdout may be
+// gone, which is no error of the run.
 void write_last(int stopped_by, const std::string& path, const std::string& text);
 
 }  // namespace ridgeline::cli

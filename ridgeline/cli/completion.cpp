@@ -23,7 +23,8 @@ void walk(const CommandInfo& command, const Visit& visit) {
   for (const CommandInfo& below : command.commands) walk(below, visit);
 }
 
-// "path) words='--out --resume ...' ;;" of every command, for a case statement over the path.
+// Writes "path) words='--out --resume ...' ;;" for every command, for a case statement over the
+// path.
 std::string bash_script(const CommandInfo& tool) {
   std::string cases, paths;
   walk(tool, [&](const CommandInfo& command) {

@@ -33,7 +33,7 @@ int run(const Flags& flags) {
   return 0;
 }
 
-// The producer's name stands near the beginning of what export has written.
+// The producer's name is near the beginning of a file that export has written.
 bool is_our_onnx(std::string_view head) {
   return head.substr(0, 32).find("ridgeline") != std::string_view::npos;
 }

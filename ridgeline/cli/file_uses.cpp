@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The first bytes of a regular file that has any; of anything else, nothing.
+// Returns the first bytes of a regular file; nothing for anything else.
 std::string head_of(const fs::path& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return {};
@@ -32,7 +32,7 @@ std::string head_of(const fs::path& path) {
   return head;
 }
 
-// A device or a pipe is written to, and replaced by nobody.
+// A device or a pipe is written to, but never replaced.
 bool is_special(const fs::path& path) {
   struct stat status {};
   return ::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode);
@@ -66,7 +66,7 @@ Recognise is_report() {
            head.find("<meta name=\"generator\" content=\"ridgeline\">") != std::string_view::npos;
   };
 }
-// nn::to_safetensors pads behind the first brace of the header, which stands behind its length.
+// nn::to_safetensors pads after the first brace of the header, which follows its length.
 Recognise is_model_file() {
   return [](std::string_view head) { return head.size() > 16 && head.substr(8, 8) == "{       "; };
 }
@@ -96,7 +96,7 @@ void FileUses::writes(const CLI::App& command, std::string flag, Files files) {
 }
 
 void FileUses::check() const {
-  std::map<FileIdentity, std::string> read, written;  // and by which flag
+  std::map<FileIdentity, std::string> read, written;  // with their flags
   for (const Input& input : inputs_) {
     if (!input.command->parsed()) continue;
     for (const std::string& path : input.paths()) {
@@ -116,7 +116,7 @@ void FileUses::check() const {
           throw_error(ErrorKind::usage, "{}: is read as {}; choose another file", what,
                       found->second);
         }
-        // The files of one flag may be one for a moment: a checkpoint is linked before it is
+        // The files of one flag may be one file for a moment: a checkpoint is linked before it is
         // replaced.
         const auto [other, fresh] = written.try_emplace(*identity, output.flag);
         if (!fresh && other->second != output.flag) {

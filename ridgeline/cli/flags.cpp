@@ -156,7 +156,8 @@ void declare_report(CLI::App& command, Action& action, std::string& report) {
   });
 }
 
-// The files of data that a config names; a config that cannot be read is for the command to refuse.
+// Returns the data files that a config names; the command itself refuses a config that cannot be
+// read.
 static std::vector<std::string> data_files(const std::string& config,
                                            const std::vector<std::string>& sets) try {
   const engine::DataConfig data = engine::load_config(config, sets).data;
@@ -167,7 +168,7 @@ static std::vector<std::string> data_files(const std::string& config,
   files.insert(files.end(), data.own->target.begin(), data.own->target.end());
   return files;
 } catch (const Error&) {
-  // The values of a sweep are no values of one config.
+  // The values of a sweep are not values of one config.
   return sets.empty() ? std::vector<std::string>() : data_files(config, {});
 }
 

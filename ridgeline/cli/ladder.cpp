@@ -21,7 +21,7 @@ struct Flags {
   int64_t width = 0;
 };
 
-// The same command for ranks that climb one rung; gives the JSON their root writes.
+// Runs the same command on ranks for one rung; returns the JSON of their root.
 std::string climb_elsewhere(const Flags& flags, const engine::Rung& rung, int ranks) {
   const ScratchFolder scratch("ridgeline-ladder");
   const std::filesystem::path file = scratch.path() / "rung.json";
@@ -67,7 +67,7 @@ int run(const Flags& flags, Communicator& ranks) {
   }
   const engine::Ladder ladder =
       flags.width > 0 ? engine::mlp_levels(flags.width) : engine::find_ladder(flags.name);
-  // Ranks that a ladder has started give it their JSON, and leave the table to it.
+  // Ranks that a ladder has started return their JSON to it, which prints the table.
   const bool tells = ranks.is_root() && (ranks.size() == 1 || flags.json.empty());
   if (tells && flags.json != "-" && flags.svg != "-") {
     write_text("-", engine::ladder_head());

@@ -24,7 +24,7 @@ int fail(int code, const std::string& message) {
   return code;
 }
 
-// The command furthest down that the arguments named.
+// Returns the deepest command that the arguments name.
 const CLI::App& deepest(const CLI::App& app) {
   const auto chosen = app.get_subcommands();
   return chosen.empty() ? app : deepest(*chosen.front());
@@ -36,7 +36,7 @@ std::string suggestion(const std::string& word, const std::vector<std::string>& 
   return near.empty() ? "see --help" : fmt::format("did you mean {}?", near);
 }
 
-// The value that was given with a flag: in the same word, or in the next one.
+// Returns the value of a flag: in the same word, or in the next one.
 std::string value_given(const std::string& flag, int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
@@ -108,7 +108,7 @@ int run(int argc, char** argv) {
     write_stdout(text.str());
     return 0;
   } catch (const CLI::ParseError& error) {
-    // A misspelt word shows as "a command is required" or "extras": say which word it was.
+    // A misspelt word is reported as "a command is required" or "extras": name the word.
     if (!app.remaining(true).empty())
       return fail(exit_code(ErrorKind::usage), unknown(app, argc, argv));
     return fail(exit_code(ErrorKind::usage), std::string(error.what()) + ": see --help");
@@ -116,16 +116,15 @@ int run(int argc, char** argv) {
   return action.run();
 }
 
-// A file opened while stdout or stderr is closed would get its number, and be written to in its
-// stead. Reading is all that this stand-in for stdout allows, so that results are not lost unseen.
+// A file opened while stdout or stderr is closed would get its descriptor and receive its output.
+// The replacement for stdout is read-only, so that results are not lost silently.
 void reserve_standard_descriptors() {
   for (const int fd : {0, 1, 2}) {
     if (::fcntl(fd, F_GETFD) < 0) ::open("/dev/null", fd == 2 ? O_WRONLY : O_RDONLY);
   }
 }
 
-// For what is thrown where nobody can catch it: one line and an exit code, as for any other
-// failure.
+// Handles exceptions that nothing can catch: one line and an exit code, as for any other failure.
 [[noreturn]] void end_now() {
   Failure failure{1, "unexpected end"};
   try {
@@ -141,7 +140,8 @@ void reserve_standard_descriptors() {
 }  // namespace ridgeline::cli
 
 int main(int argc, char** argv) {
-  // A closed pipe or a file-size limit shall be an error that is reported, not a sudden death.
+  // A closed pipe or a file-size limit should be a reported error, not a signal that kills the
+  // process.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
   std::set_terminate(ridgeline::cli::end_now);

@@ -7,7 +7,8 @@
 namespace ridgeline::cli {
 namespace {
 
-// Backslashes and hyphens mean something to roff, and so do a dot or a quote that begin a line.
+// Escapes backslashes and hyphens, which are special in roff, and a dot or a quote at the beginning
+// of a line.
 std::string roff(const std::string& text) {
   std::string out;
   for (const char c : text) {

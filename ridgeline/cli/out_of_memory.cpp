@@ -1,4 +1,4 @@
-// operator new of the tool: what it throws says how many bytes were wanted. Sanitizers have their
+// operator new of the tool: its exception says how many bytes were wanted. Sanitizers have their
 // own.
 #include "ridgeline/cli/out_of_memory.h"
 
@@ -14,7 +14,7 @@
 namespace ridgeline::cli {
 namespace {
 
-// Given back when memory runs out, so that there is enough to say so.
+// Freed when memory runs out, so that there is enough to report it.
 constexpr size_t kReserve = size_t{256} << 10;
 std::atomic<void*> reserve{nullptr};
 
@@ -22,7 +22,7 @@ std::atomic<void*> reserve{nullptr};
 
 void prepare_for_lack_of_memory() {
   rlimit limit{};
-  // Each thread would map 64 MiB for blocks of its own.
+  // Otherwise each thread would map 64 MiB for its own arena.
   if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
     mallopt(M_ARENA_MAX, 1);
   }

@@ -17,7 +17,7 @@ struct Flags {
   std::string json, trace, report;
 };
 
-// The network of a ladder by its name, unless there is a file of that name.
+// Returns the ladder of this name, unless there is a file of that name.
 const engine::Ladder* ladder_of(const std::string& name) {
   if (std::filesystem::exists(name)) return nullptr;
   for (const engine::Ladder& ladder : engine::ladders()) {
@@ -26,7 +26,7 @@ const engine::Ladder* ladder_of(const std::string& name) {
   return nullptr;
 }
 
-// A network file is a config; whatever else there is, is a model.
+// A .toml file is a config; anything else is a model.
 bool is_config(const std::string& path) {
   return std::filesystem::path(path).extension() == ".toml";
 }

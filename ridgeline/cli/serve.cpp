@@ -20,13 +20,13 @@ struct Flags {
 
 int run(Flags& flags) {
   serve::ServeOptions& options = flags.options;
-  // Several devices: the first is the one that models are checked against.
+  // With several devices, models are checked against the first.
   std::istringstream devices(flags.run.device);
   for (std::string device; std::getline(devices, device, ',');) options.devices.push_back(device);
   if (!options.devices.empty()) flags.run.device = options.devices.front();
   flags.run.apply(options.model.run);
   options.model.run.quiet = true;
-  // Launches of a server are small: more threads would mostly wait for each other.
+  // Launches of a server are small, so more threads would mostly wait for each other.
   if (options.model.run.threads == 0) options.model.run.threads = 1;
   options.model.precision = parse_model_precision(flags.precision);
   const auto seconds = [](double value) {

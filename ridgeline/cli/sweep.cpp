@@ -24,7 +24,7 @@ struct Flags {
   bool one_by_one = false, resume = false, force = false;
 };
 
-// Where a result goes: to the file that its own flag names, else into the folder of --out.
+// Returns where a result goes: the file of its own flag, else the folder of --out.
 std::string place(const Flags& flags, const std::string& flag, const char* name) {
   if (!flag.empty() || flags.out.empty()) return flag;
   return (std::filesystem::path(flags.out) / name).string();
@@ -136,7 +136,7 @@ void check_flags(const Flags& flags) {
 
 int run(const Flags& flags, Communicator& ranks) {
   check_flags(flags);
-  // A study takes long: that its results have no place is said before the first run.
+  // A study takes long, so missing output folders are reported before the first run.
   const bool root = ranks.is_root();
   if (!flags.out.empty() && root) make_folder("--out", flags.out);
   if (!flags.report.empty() && root) make_folder("--report", flags.report);
@@ -150,7 +150,7 @@ int run(const Flags& flags, Communicator& ranks) {
   options.out = flags.out;
   options.resume = flags.resume;
   options.force = flags.force;
-  // Times are those of a run that has the machine for itself.
+  // Times are comparable only if a run has the machine for itself.
   const bool timed = flags.metric == "us_per_step" || flags.metric == "inputs_per_second";
   options.one_by_one = flags.one_by_one || timed;
   options.models = std::max(size_t(flags.ensemble), size_t(flags.save_best.empty() ? 0 : 1));

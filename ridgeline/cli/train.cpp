@@ -26,7 +26,7 @@ struct Flags {
   bool force = false, histograms = false, print_config = false, quiet = false;
 };
 
-// `--resume` may stand before CONFIG, which is then taken for its folder.
+// If `--resume` comes before CONFIG, CONFIG is parsed as its folder.
 void settle_resume(Flags& flags) {
   std::error_code ignored;
   if (flags.config.config.empty() && !flags.resume_from.empty() && !flags.out.empty() &&
@@ -58,7 +58,7 @@ engine::Config load(const Flags& flags, Communicator& ranks) {
   return config;
 }
 
-// Writes what there is to say at the end of a run, and returns its exit code.
+// Writes the summary at the end of a run, and returns its exit code.
 template <typename Report>
 int finish(const Flags& flags, const Communicator& ranks, const Report& report, int stopped_by) {
   const int code = stopped_by == 0 ? 0 : 128 + stopped_by;
@@ -106,7 +106,7 @@ void add_train(CLI::App& app, Action& action) {
     if (flags->out.empty() || flags->resume) return files;
     for (const std::string& name : engine::RunFolder::file_names()) {
       const auto path = std::filesystem::path(flags->out) / name;
-      // A run may be repeated with the config that it kept.
+      // A run may be repeated with the config that it wrote.
       if (!engine::is_own_config(path)) files.push_back({path, nullptr, true});
     }
     return files;

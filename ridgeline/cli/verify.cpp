@@ -19,7 +19,7 @@ struct Flags {
   double reference_seconds = 10;
 };
 
-// The same command for ranks that only make their part.
+// Returns the same command for ranks that only make their part.
 std::vector<std::string> part_command(const Flags& flags, const std::string& part) {
   std::vector<std::string> words{std::filesystem::read_symlink("/proc/self/exe").string(), "verify",
                                  flags.config.config, "--part", part};

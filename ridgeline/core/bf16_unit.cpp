@@ -10,7 +10,7 @@
 namespace ridgeline {
 namespace {
 
-// The states that the system keeps for every thread (XCR0).
+// Returns the register states that the system saves for every thread (XCR0).
 uint64_t kept_states() {
   uint32_t low, high;
   asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));

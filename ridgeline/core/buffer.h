@@ -40,7 +40,7 @@ class Buffer {
   size_t bytes_ = 0;
 };
 
-// A host tensor that owns its memory; the view stays valid while this lives.
+// A host tensor that owns its memory. The view stays valid while this object lives.
 class HostTensor {
  public:
   HostTensor() = default;

@@ -30,7 +30,7 @@ bool own_folder(const fs::path& folder) {
   return ::stat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && own(status);
 }
 
-// The folder, which nobody else may enter, and those above it as they usually are.
+// Makes the folder so that only this user may enter it; folders above it get the usual permissions.
 bool make_private_folder(const fs::path& folder) {
   std::error_code ignored;
   fs::create_directories(folder.parent_path(), ignored);
@@ -85,7 +85,7 @@ void write_cache_file(const fs::path& file, std::string_view text) noexcept try 
   write_all(beside.fd(), std::as_bytes(std::span(text)), beside.path());
   beside.publish(/*lasting=*/false);
 } catch (...) {
-  // The next run measures again.
+  // A cache that cannot be written is no error: the next run measures again.
 }
 
 }  // namespace ridgeline

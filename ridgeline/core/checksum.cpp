@@ -6,7 +6,7 @@
 namespace ridgeline {
 
 uint32_t crc32_of(std::span<const std::byte> bytes, uint32_t before) {
-  // Without bytes zlib takes the call for one that asks where to begin.
+  // zlib returns the initial value, not `before`, when it is called without bytes.
   if (bytes.empty()) return before;
   return uint32_t(crc32_z(before, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
 }

@@ -26,34 +26,34 @@ class Communicator {
 
   virtual void barrier() = 0;
   virtual void broadcast(void* data, size_t bytes, int root = 0) = 0;
-  // all[r * bytes ...] = what rank r gave as `mine`
+  // all[r * bytes ...] = the `mine` of rank r
   virtual void all_gather(const void* mine, void* all, size_t bytes) = 0;
 
-  // to[i] = from[i] over all ranks; `to` may be `from`. All ranks get the same bits. Sums of
-  // floating-point values travel as `wire`: bf16 rounds each rank's share and the sum, and adds in
-  // fp32; anything else travels as it is. Integers: int32 and int64.
+  // to[i] = the sum, maximum or minimum of from[i] over all ranks; `to` may be `from`. All ranks
+  // get the same bits. Floating-point values are sent as `wire`: bf16 rounds each rank's share and
+  // the sum, and adds in fp32; other types are sent unchanged. Integers: int32 and int64.
   virtual void all_reduce(const void* from, void* to, int64_t count, DType dtype, Reduce how,
                           DType wire) = 0;
-  // Sums like all_reduce, but a rank gets only its part of `to`: split(count, rank, size). fp32 and
-  // fp64.
+  // Sums like all_reduce, but each rank gets only its part of `to`: split(count, rank, size). fp32
+  // and fp64.
   virtual void reduce_scatter(const void* from, void* to, int64_t count, DType dtype) = 0;
-  // The other ranks' parts of `data`, each as its owner has it.
+  // Fills in the other ranks' parts of `data`, each as its owner has it.
   virtual void all_gather_parts(void* data, int64_t count, DType dtype) = 0;
 
-  // The same while the caller computes on: the buffers must stay put until the ticket is done.
-  // Sums are made in the order of their starts; other collectives wait for all that were started.
-  using Ticket = int64_t;  // 0: done from the beginning
+  // Asynchronous forms: the buffers must stay unchanged until the ticket is done. Sums are made in
+  // the order of their starts; other collectives wait for all that were started.
+  using Ticket = int64_t;  // 0: already done
   virtual Ticket start_all_reduce(const void* from, void* to, int64_t count, DType dtype,
                                   DType wire) = 0;
   virtual Ticket start_reduce_scatter(const void* from, void* to, int64_t count, DType dtype) = 0;
   virtual bool test(Ticket ticket) = 0;
   virtual void wait(Ticket ticket) = 0;
 
-  // Seconds that callers have spent waiting inside these calls: communication that nothing hid.
+  // Seconds that callers have waited inside these calls, that is, communication that no work hid.
   virtual double blocked_seconds() const { return 0; }
 
-  // Between begin and end this rank owes progress: whoever watches the ranks may call it hung when
-  // it makes none for long. Waiting for others is not counted.
+  // Between begin and end this rank must make progress: a watchdog may call it hung if it makes
+  // none for long. Time spent waiting for other ranks does not count.
   virtual void begin_work() {}
   virtual void end_work() {}
 

@@ -21,14 +21,14 @@ Descriptor::~Descriptor() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-// Not tried again after EINTR: on Linux the descriptor is gone then.
+// close() is not retried after EINTR: on Linux the descriptor is already released then.
 bool Descriptor::close() { return ::close(std::exchange(fd_, -1)) == 0 || errno == EINTR; }
 
 Descriptor open_regular(const std::filesystem::path& path, ErrorKind kind) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) throw_errno(kind, path, "open");
   refuse_special(status.st_mode, path, kind);
-  // Another file may have taken its place meanwhile: not to wait, should that be a pipe.
+  // Another file may have replaced it since the check, so O_NONBLOCK avoids waiting on a pipe.
   Descriptor file;
   do {
     file = Descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));

@@ -9,7 +9,7 @@
 
 namespace ridgeline {
 
-// An open file; closed when this goes.
+// An open file descriptor, closed by the destructor.
 class Descriptor {
  public:
   Descriptor() = default;
@@ -26,15 +26,15 @@ class Descriptor {
   int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
 
-  // False when closing fails: network file systems report a failed write only then.
+  // Returns false if closing fails: network file systems report a failed write only then.
   bool close();
 
  private:
   int fd_ = -1;
 };
 
-// A regular file open for reading. Anything else is an Error of `kind` that says what it is: a
-// folder, a pipe, a device or a socket is never opened, because that could wait or have effects.
+// Opens a regular file for reading. Anything else throws an Error of `kind` that says what it is: a
+// folder, pipe, device or socket is never opened, because opening it could block or have effects.
 Descriptor open_regular(const std::filesystem::path& path, ErrorKind kind);
 
 // "a folder", "a pipe", ... for st_mode; "a file" for a regular one.

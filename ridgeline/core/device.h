@@ -11,7 +11,7 @@ struct Device {
   DeviceKind kind = DeviceKind::cpu;
   int index = 0;
 
-  // Whether it is the host itself: values lie in its memory, and work is done when a call returns.
+  // True for the host itself: values are in host memory, and work is done when a call returns.
   bool is_host() const { return kind == DeviceKind::cpu; }
   bool operator==(const Device&) const = default;
 };

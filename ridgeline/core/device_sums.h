@@ -6,19 +6,20 @@
 
 namespace ridgeline {
 
-// Sums over ranks of memory of their GPUs. A Communicator may be one; kernels that would hand a
-// GPU's pointers to it look for it.
+// Sums over ranks of memory on their GPUs. A Communicator may implement this too; kernels that
+// would pass it GPU pointers check for it.
 class DeviceSums {
  public:
   virtual ~DeviceSums() = default;
 
-  // Why there are none (the library that carries messages takes the host's memory alone); empty
-  // where there are. All ranks have them or none.
+  // Returns why it is unavailable (the message library takes host memory only), or an empty string
+  // if it is available. The answer is the same on all ranks.
   virtual std::string device_refusal() const = 0;
 
-  // to[i] = the sum of from[i] over the ranks; fp32 or fp64; `to` may be `from`. Collective. What
-  // writes `from` and uses `to` must have ended, and both may be used on return. The library calls
-  // CUDA, so the thread must have this rank's GPU as its device and be in no host step of a graph.
+  // to[i] = the sum of from[i] over the ranks; fp32 or fp64; `to` may be `from`. Collective. All
+  // work that writes `from` or uses `to` must be finished, and both may be used on return. The
+  // library calls CUDA, so this rank's GPU must be current, and the call must not be in a graph's
+  // host node.
   virtual void all_reduce_device(const void* from, void* to, int64_t count, DType dtype) = 0;
 };
 

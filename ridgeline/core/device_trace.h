@@ -6,7 +6,7 @@
 
 namespace ridgeline {
 
-// What a GPU and its driver did; times in seconds from a zero that all records share.
+// Records of what a GPU and its driver did. Times are seconds from one common zero.
 
 // One launch of a GPU function.
 struct LaunchRecord {
@@ -25,7 +25,7 @@ struct CopyRecord {
   double begin = 0, end = 0;
   int stream = 0;
   int64_t bytes = 0;
-  bool pageable = false;  // the host's side is ordinary memory, which the driver copies once more
+  bool pageable = false;  // the host side is pageable memory, which the driver copies once more
 };
 struct ApiRecord {
   std::string name;  // "cudaGraphLaunch"
@@ -44,8 +44,8 @@ struct DeviceTrace {
 class DeviceTracer {
  public:
   virtual ~DeviceTracer() = default;
-  virtual DeviceTrace take() = 0;       // since the last take(); waits for the device
-  virtual void pause(bool paused) = 0;  // what happens meanwhile is not recorded, and not slowed
+  virtual DeviceTrace take() = 0;       // records since the last take(); waits for the device
+  virtual void pause(bool paused) = 0;  // while paused, work is neither recorded nor slowed
 };
 
 }  // namespace ridgeline

@@ -1,6 +1,6 @@
 #pragma once
 
-// The number types alone, for headers that device code includes too.
+// Declares the number types alone, for headers that device code includes too.
 
 #include <cstddef>
 #include <cstdint>

@@ -15,7 +15,7 @@
 namespace ridgeline {
 namespace {
 
-// Calls `f` until a signal no longer interrupts it.
+// Calls `f` again while it fails with EINTR.
 template <typename F>
 auto retry(F&& f) {
   for (;;) {
@@ -38,7 +38,7 @@ Target examine_target(const std::filesystem::path& path) {
     throw_error(ErrorKind::io, "'{}': is no file name", path.string());
   }
   struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) return {path, false};  // not there: to be made
+  if (::stat(path.c_str(), &status) != 0) return {path, false};  // does not exist yet
   if (S_ISDIR(status.st_mode)) {
     throw_error(ErrorKind::io, "{}: is a folder; give a file name", path.string());
   }

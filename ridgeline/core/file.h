@@ -11,35 +11,35 @@
 
 namespace ridgeline {
 
-// The whole of a regular file. What is missing, unreadable, not a plain file or longer than `limit`
-// bytes is an Error of `kind`; so is a file that shrinks while it is read.
+// Reads a whole regular file. A file that is missing, unreadable, not regular, longer than `limit`
+// bytes, or that shrinks while it is read, throws an Error of `kind`.
 std::vector<std::byte> read_file(const std::filesystem::path& path, ErrorKind kind = ErrorKind::io,
                                  size_t limit = size_t{1} << 40);
 
-// Reads the file as text.
+// Reads a file as text.
 std::string read_text_file(const std::filesystem::path& path, ErrorKind kind = ErrorKind::io,
                            size_t limit = size_t{1} << 40);
 
-// Afterwards `path` holds `bytes`, on disk, or Error(io) was thrown and it holds what it held: a
-// TemporaryFile beside it is written, synced and renamed, and the folder synced. Whatever fails
-// leaves nothing behind (kill -9 does, until remove_leftovers). A link is followed; into what is no
-// plain file (/dev/null, a pipe) the bytes are written as they are.
+// Replaces `path` by `bytes` durably, or throws Error(io) and leaves the old contents: writes,
+// syncs and renames a TemporaryFile beside it, then syncs the folder. A failure leaves no files
+// behind (kill -9 does, until remove_leftovers). A link is followed; if `path` is not a regular
+// file (/dev/null, a pipe), the bytes are written to it directly.
 void write_file_atomic(const std::filesystem::path& path, std::span<const std::byte> bytes);
 
-// All of `bytes` into an open file; throws io, naming `path`.
+// Writes all of `bytes` to an open file. Throws Error(io), which names `path`.
 void write_all(int fd, std::span<const std::byte> bytes, const std::filesystem::path& path);
 
-// The folder and those above it, made where they are missing. `what` names it in the Error(io):
+// Makes the folder and its missing parents. `what` names it in the Error(io):
 // "--out".
 void make_folder(std::string_view what, const std::filesystem::path& folder);
 
-// Throws io when write_file_atomic could not put a file there, so that a long computation can learn
-// it before it begins. Changes nothing.
+// Throws Error(io) if write_file_atomic could not put a file there, so that a long computation can
+// find out before it begins. Changes nothing.
 void check_writable(const std::filesystem::path& path);
 
-// False when the reader has gone (`| head`), which is no fault; throws io on any other.
+// Returns false if the reader has gone (`| head`), which is no error; throws Error(io) otherwise.
 bool write_stdout(std::string_view text);
-// What cannot be said is left unsaid: a full or closed stderr must not end a run.
+// Ignores failures: a full or closed stderr must not end a run.
 void write_stderr(std::string_view text) noexcept;
 
 }  // namespace ridgeline

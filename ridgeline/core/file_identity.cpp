@@ -7,7 +7,7 @@ namespace ridgeline {
 std::optional<FileIdentity> identify(const std::filesystem::path& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) == 0) return FileIdentity{status.st_dev, status.st_ino, {}};
-  // A link that leads nowhere is itself replaced by a file that is written there.
+  // A dangling link is replaced itself when a file is written there.
   const auto folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
   if (::stat(folder.c_str(), &status) != 0) return std::nullopt;
   return FileIdentity{status.st_dev, status.st_ino, path.filename().string()};

@@ -8,10 +8,10 @@
 
 namespace ridgeline {
 
-// While it lives, the calling thread computes with zeros instead of denormal numbers. Whole
-// training steps and optimizers have one: the moments of a unit whose gradients have become zero
-// decay into that range, where an operation takes some 150 cycles, and steps of 784-256-128-10 with
-// Adam took three times as long after some hundred of them. Single ops keep denormal numbers.
+// While an object lives, its thread flushes denormal numbers to zero. Whole training steps and
+// optimizers use one: the moments of a unit whose gradients have become zero decay into the
+// denormal range, where an operation takes some 150 cycles; steps of 784-256-128-10 with Adam
+// became three times as slow after some hundred steps. Single ops keep denormal numbers.
 class FlushDenormals {
  public:
   FlushDenormals() : before_(control()) { set_control(before_ | kFlush); }
@@ -21,7 +21,7 @@ class FlushDenormals {
 
  private:
 #if defined(__x86_64__)
-  static constexpr uint64_t kFlush = 0x8040;  // of results and of operands
+  static constexpr uint64_t kFlush = 0x8040;  // flush results (FTZ) and operands (DAZ)
   static uint64_t control() { return _mm_getcsr(); }
   static void set_control(uint64_t value) { _mm_setcsr(uint32_t(value)); }
 #elif defined(__aarch64__)

@@ -1,7 +1,7 @@
-// The functions of fmt 9, compiled once for all of this library. Header-only fmt costs every file
-// about three seconds of compiling, and Debian has the compiled library only as a shared object,
-// which a machine that a binary is carried to may not have. Other versions of fmt are linked as
-// they come (CMakeLists.txt): their insides differ.
+// Compiles the functions of fmt 9 once for the whole library. Header-only fmt costs every file
+// about three seconds of compile time, and Debian ships the compiled library only as a shared
+// object, which a machine that a binary is copied to may not have. Other versions of fmt are linked
+// as they are (CMakeLists.txt), because their internals differ.
 
 #include <fmt/core.h>
 

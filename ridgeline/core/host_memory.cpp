@@ -15,14 +15,14 @@ namespace fs = std::filesystem;
 
 constexpr size_t kNoLimit = std::numeric_limits<size_t>::max();
 
-// A group without a limit says "max", which is no number.
+// A group without a limit has "max" there, which is not a number.
 std::optional<size_t> read_number(const fs::path& file) {
   size_t number = 0;
   if (std::ifstream(file) >> number) return number;
   return std::nullopt;
 }
 
-// The numbers behind any of the keys in a file of lines "KEY NUMBER", added up.
+// Adds up the numbers of the given keys in a file of lines "KEY NUMBER".
 size_t sum_of(const fs::path& file, std::initializer_list<std::string_view> keys) {
   std::ifstream in(file);
   size_t sum = 0, number = 0;
@@ -59,18 +59,18 @@ size_t left_in_v1(const fs::path& group) {
   const auto most = read_number(group / "memory.limit_in_bytes");
   const auto used = read_number(group / "memory.usage_in_bytes");
   if (!most || !used) return kNoLimit;
-  // The totals include the groups below, as the usage does.
+  // The totals include child groups, as the usage does.
   return left(*most, *used,
               sum_of(group / "memory.stat", {"total_active_file", "total_inactive_file"}));
 }
 
-// The least of what `in_group` says of `root`/`path` and of every folder above it up to `root`.
+// Returns the minimum of in_group() for `root`/`path` and every folder above it up to `root`.
 size_t least_upwards(const fs::path& root, const std::string& path,
                      size_t (*in_group)(const fs::path&)) {
   size_t least = in_group(root);
   fs::path group = root;
   for (const fs::path& part : fs::path(path).relative_path()) {
-    if (part == "..") break;  // a group outside of what this namespace shows
+    if (part == "..") break;  // a group outside of this namespace
     group /= part;
     least = std::min(least, in_group(group));
   }

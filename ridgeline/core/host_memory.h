@@ -6,7 +6,7 @@
 
 namespace ridgeline {
 
-// Where the kernel tells of memory; tests give folders of their own.
+// The kernel's files about memory; tests use folders of their own.
 struct MemoryFiles {
   std::filesystem::path proc = "/proc";
   std::filesystem::path cgroups = "/sys/fs/cgroup";
@@ -23,9 +23,9 @@ struct MemoryFiles {
 // Files that are missing or hold no number set no limit; the largest size_t means that none did.
 size_t free_host_memory(const MemoryFiles& files = {});
 
-// Throws Error(device) with wanted and free bytes when `bytes` are more than there are. Linux
-// promises more memory than it has and kills whoever then touches it, so large requests ask here
-// first. Small ones (up to 4 MiB) are not looked at. `help` says what would need less.
+// Throws Error(device) with the wanted and free bytes if `bytes` exceeds the available memory.
+// Linux overcommits memory and kills a process that then touches it, so large requests check here
+// first. Requests of up to 4 MiB are not checked. `help` says what would need less.
 void require_host_memory(size_t bytes,
                          std::string_view help = "use a smaller data set, batch or model");
 

@@ -20,13 +20,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Threads besides those that compute: of `infer` one reads, one writes, one decodes and one drives
-// a device, and ranks have one that watches and one that sends.
+// Threads besides those that compute: `infer` has one each to read, to write, to decode and to
+// drive a device, and ranks have one watchdog and one sender.
 constexpr int kSpareThreads = 8;
 
 constexpr double kNoQuota = std::numeric_limits<double>::infinity();
 
-// Threads of this process as the kernel counts them; 0 where /proc tells nothing.
+// Returns the number of threads of this process that the kernel counts, or 0 without /proc.
 int threads_here() {
   std::ifstream status("/proc/self/status");
   for (std::string key; status >> key;) {
@@ -37,8 +37,8 @@ int threads_here() {
   return 0;
 }
 
-// A thread that has been joined counts a moment longer: until the kernel has forgotten it, a new
-// one may be refused in its place.
+// The kernel still counts a joined thread for a moment, and until then it may refuse a new one in
+// its place.
 void wait_until_forgotten(int threads_before) {
   using Clock = std::chrono::steady_clock;
   const auto deadline = Clock::now() + std::chrono::milliseconds(200);
@@ -78,9 +78,9 @@ double quota_in_v1(const fs::path& group) {
   return both && quota > 0 && period > 0 ? quota / period : kNoQuota;
 }
 
-// The least of what `in_group` says of `root` and of every folder on the way to `root`/`path`. In a
-// container a group may stand at the top under another name; folders that are not there say
-// nothing.
+// Returns the minimum of in_group() for `root` and every folder on the way to `root`/`path`. In a
+// container a group may be mounted at the top under another name; folders that do not exist set no
+// limit.
 double least_on_the_way(const fs::path& root, const std::string& path,
                         double (*in_group)(const fs::path&)) {
   double least = in_group(root);
@@ -120,7 +120,7 @@ int obtainable_threads(int wanted, size_t stack_bytes) {
 int affordable_threads(int wanted) {
   if (wanted <= 1) return 1;
   const int all = 2 * (wanted - 1) + kSpareThreads;
-  // Where address space is short, stacks shall take a quarter of what is left of it at most.
+  // If address space is limited, stacks may take at most a quarter of what is left.
   const int given = obtainable_threads(all, address_space_is_limited() ? 4 * usual_stack() : 0);
   return given >= all ? wanted : 1 + std::max(0, (given - kSpareThreads) / 2);
 }

@@ -8,15 +8,15 @@
 
 namespace ridgeline {
 
-// How a run computes. fp32x3 is fp32 emulated on tensor cores by three products; tf32 rounds the
-// factors of a product to 10 mantissa bits; bf16 and fp16 accumulate in fp32. Kernels of different
-// precisions are never mixed or compared.
+// The precision a run computes in. fp32x3 is fp32 emulated on tensor cores by three products; tf32
+// rounds the factors of a product to 10 mantissa bits; bf16 and fp16 accumulate in fp32. Kernels of
+// different precisions are never mixed or compared.
 enum class Precision : uint8_t { fp64, fp32, fp32x3, tf32, bf16, fp16 };
 
 std::string_view name(Precision precision);
 Precision parse_precision(std::string_view text);  // throws usage
 
-// The type activations and products' factors are stored in.
+// The type in which activations and the factors of products are stored.
 constexpr DType storage(Precision precision) {
   switch (precision) {
     case Precision::fp64:
@@ -57,7 +57,7 @@ class Precisions {
 };
 
 inline constexpr Precisions kHalves{Precision::bf16, Precision::fp16};
-// Runs whose values are stored in fp32, whether or not factors of products are rounded further.
+// Precisions whose values are stored in fp32, whether or not the factors of products are rounded.
 inline constexpr Precisions kStoredInFp32{Precision::fp32, Precision::fp32x3, Precision::tf32};
 inline constexpr Precisions kFp64AndFp32 = kStoredInFp32 | Precisions{Precision::fp64};
 inline constexpr Precisions kEveryPrecision = kFp64AndFp32 | kHalves;

@@ -7,7 +7,8 @@
 
 namespace ridgeline {
 
-// A system call writes the zeros: a page that cannot be allocated is then an error, not a signal.
+// A system call writes the zeros, so that a page that cannot be allocated is an error, not a
+// signal.
 bool reserve_memory(std::byte* begin, size_t bytes) {
   const int zeros = ::open("/dev/zero", O_RDONLY | O_CLOEXEC);
   if (zeros < 0) return false;

@@ -5,12 +5,13 @@
 namespace ridgeline {
 namespace {
 
-constexpr std::string_view kJsonLines[] = {"{", "[", "[]", "null"};  // the first of a document
+constexpr std::string_view kJsonLines[] = {"{", "[", "[]", "null"};  // first lines of a document
 constexpr std::string_view kSvgMark = "<!-- drawn by ridgeline -->\n";
 
 }  // namespace
 
-// The mark of JSON is a space at the end of its first line, which no other writer leaves there.
+// The mark of a JSON file is a space at the end of its first line, which no other writer leaves
+// there.
 std::string with_mark(std::string text) {
   const size_t end = text.find('\n');
   if (end != text.npos &&

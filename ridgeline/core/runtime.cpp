@@ -8,7 +8,7 @@
 namespace ridgeline {
 namespace {
 
-// For a device that computes in the host's own memory, or copies without a stream of its own.
+// An uploader for devices that compute in host memory, or that copy without a stream of their own.
 class PlainUploader final : public Uploader {
  public:
   PlainUploader(Runtime& runtime, size_t bytes) : runtime_(runtime), block_(bytes) {}

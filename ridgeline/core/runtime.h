@@ -17,7 +17,7 @@ namespace ridgeline {
 class ThreadPool;
 
 // A device as the planner and the engine see it: memory, copies, a clock. Each backend has one
-// (cpu::CpuRuntime, cuda::CudaRuntime) whose further members only its own kernels use.
+// (cpu::CpuRuntime, cuda::CudaRuntime) with further members for its own kernels.
 class Runtime {
  public:
   virtual ~Runtime() = default;
@@ -28,10 +28,10 @@ class Runtime {
   virtual int architecture() const { return 0; }
 
   // Everything that can change a measured time or a chosen kernel: device model, thread count,
-  // library versions. The tuning cache is keyed by it.
+  // library versions. It is the key of the tuning cache.
   virtual std::string fingerprint() const = 0;
 
-  // Zeroed, aligned memory of the device; throws Error(device) with wanted and free bytes.
+  // Allocates zeroed, aligned device memory; throws Error(device) with wanted and free bytes.
   virtual void* allocate(size_t bytes) = 0;
   virtual void release(void* memory) noexcept = 0;
 
@@ -40,16 +40,16 @@ class Runtime {
   virtual void synchronize() = 0;
   virtual size_t free_memory() const { return 0; }  // bytes that can still be allocated
 
-  // to[0..bytes) = from[0..bytes) in the device's memory, in order with its other work.
+  // to[0..bytes) = from[0..bytes) in device memory, in stream order with the device's other work.
   virtual void copy(void* to, const void* from, size_t bytes);
-  // Blocks of `bytes` that go to the device while it computes.
+  // Returns an uploader of blocks of `bytes`, which copies while the device computes.
   virtual std::unique_ptr<Uploader> make_uploader(size_t bytes);
-  // Bytes a second that one large copy reaches between the host's pinned memory and the device.
+  // Bytes per second of one large copy between pinned host memory and the device.
   virtual double host_copy_rate(bool to_device);
-  // The host threads that the device's kernels share; null if they are none of the host's.
+  // The host threads that the device's kernels share; null if the kernels do not run on the host.
   virtual ThreadPool* thread_pool() { return nullptr; }
 
-  // Zeroes a few bytes (a counter) in order with the device's work.
+  // Zeroes a few bytes (a counter), in stream order with the device's work.
   virtual void clear(void* device, size_t bytes) {
     static constexpr std::byte kZeros[64]{};
     for (size_t done = 0; done < bytes; done += sizeof(kZeros)) {
@@ -58,13 +58,13 @@ class Runtime {
     }
   }
 
-  // Median seconds of one call of `run`, warm, over enough calls for a steady figure. `budget` is
-  // about how many seconds the whole measurement may take.
+  // Returns the median seconds of one call of `run`, warm, over enough calls for a steady result.
+  // `budget` is roughly the seconds that the whole measurement may take.
   virtual double time(const std::function<void()>& run, double budget) = 0;
 
-  // Seconds of each of `count` calls, call(0) first, made back to back in one pass. What was asked
-  // of a GPU before goes on meanwhile: the calls line up behind it, so that the gaps between
-  // launches do not count.
+  // Returns the seconds of each of `count` calls, call(0) first, made back to back in one pass.
+  // On a GPU the calls queue up behind earlier work, so that gaps between launches do not
+  // count.
   virtual std::vector<double> time_each(size_t count, const std::function<void(size_t)>& call);
 
   // Makes `count` calls of `step` (all asynchronous device work) replayable as one launch. The
@@ -75,10 +75,10 @@ class Runtime {
     };
   }
 
-  // The ranks that kernels of collectives talk to; null: this process is alone.
+  // The ranks that collective kernels communicate with; null if this process is alone.
   Communicator* ranks() const { return ranks_; }
   void set_ranks(Communicator* ranks) { ranks_ = ranks; }
-  // After set_ranks(), on all ranks: prepares what the device needs to talk to those of others.
+  // Called on all ranks after set_ranks(): prepares communication with the devices of other ranks.
   virtual void connect_ranks() {}
 
  private:

@@ -8,7 +8,7 @@
 
 namespace ridgeline {
 
-// a * b, or an Error that names `what`. Sizes from files and configs are only multiplied with this.
+// Returns a * b, or throws an Error that names `what`. All sizes from files and configs use this.
 int64_t checked_mul(int64_t a, int64_t b, const char* what);
 int64_t checked_add(int64_t a, int64_t b, const char* what);
 

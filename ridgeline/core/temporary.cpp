@@ -28,7 +28,8 @@ uint64_t random_number() {
   return (uint64_t(now.tv_nsec) << 32) ^ uint64_t(::getpid());
 }
 
-// What comes before the digits. Names have at most 255 bytes, so that of a long one the end is cut.
+// Returns the part of the name before the digits. A name has at most 255 bytes, so a long one is
+// cut.
 std::string beginning(const fs::path& target) {
   constexpr size_t kMost = 255 - 1 - kDigits - kEnding.size();
   return target.filename().string().substr(0, kMost) + ".";
@@ -73,8 +74,8 @@ TemporaryFile::TemporaryFile(const fs::path& target, mode_t mode) : target_(targ
     file_ = Descriptor(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
     if (!file_ && (errno == EEXIST || errno == EINTR)) continue;
     if (!file_) throw_errno(ErrorKind::io, path_, "create");
-    // Locked, so that no remove_leftovers() takes it for what a killed process left. One may have
-    // done so already; a disk without locks has none that could.
+    // The lock tells remove_leftovers() that the file is in use. That function may have locked it
+    // already; a file system without locks fails both times.
     ::flock(file_.get(), LOCK_EX | LOCK_NB);
     if (still_there(file_.get(), path_)) return;
   }
@@ -111,14 +112,14 @@ void remove_leftovers(const fs::path& target) noexcept try {
     if (still_there(file.get(), path)) ::unlink(path.c_str());
   }
 } catch (...) {
-  // What cannot be looked at stays.
+  // A file that cannot be examined is kept.
 }
 
 void sync_folder_of(const fs::path& path) {
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   const Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!opened) throw_errno(ErrorKind::io, folder, "open");
-  // Some file systems cannot sync a folder; there the rename is as safe as it gets.
+  // Some file systems cannot sync a folder; the rename is then as safe as it can be.
   if (sync(opened.get()) != 0 && errno != EINVAL && errno != ENOTSUP) {
     throw_errno(ErrorKind::io, folder, "sync");
   }

@@ -7,11 +7,11 @@
 
 namespace ridgeline {
 
-// A new file beside `target`, under a name that nothing had: "NAME.<16 hexadecimal digits>.tmp".
-// It is locked while this lives, and removed with it unless it was moved into place.
+// A new file beside `target` with an unused name, "NAME.<16 hexadecimal digits>.tmp". It is locked
+// while this object lives, and removed with it unless it was moved into place.
 class TemporaryFile {
  public:
-  // `mode` is what the umask may take from. Throws io.
+  // `mode` is subject to the umask. Throws Error(io).
   explicit TemporaryFile(const std::filesystem::path& target, mode_t mode = 0666);
   ~TemporaryFile();
   TemporaryFile(const TemporaryFile&) = delete;
@@ -19,8 +19,8 @@ class TemporaryFile {
 
   int fd() const { return file_.get(); }
   const std::filesystem::path& path() const { return path_; }
-  // Gives it the name of the target, which is replaced; on disk before and after if it is to last.
-  // Throws io.
+  // Renames it to the target, which is replaced. If `lasting`, it syncs before and after the
+  // rename. Throws io.
   void publish(bool lasting = true);
 
  private:
@@ -28,18 +28,18 @@ class TemporaryFile {
   Descriptor file_;
 };
 
-// A name for a file beside `target` that nothing had a moment ago, in the form of TemporaryFile.
+// Returns an unused name for a file beside `target`, in the form of TemporaryFile.
 std::filesystem::path temporary_name(const std::filesystem::path& target);
 
-// Removes the temporary files of `target` that a killed process has left: those with a name of
-// that form which are files of this user and which no living process has locked.
+// Removes the temporary files of `target` that killed processes have left: those with a name of
+// that form that this user owns and that no living process has locked.
 void remove_leftovers(const std::filesystem::path& target) noexcept;
 
-// Writes what the folder of `path` lists to disk, so that a rename in it lasts. Throws io.
+// Syncs the folder of `path`, so that a rename in it is durable. Throws Error(io).
 void sync_folder_of(const std::filesystem::path& path);
 
-// A new folder that only this user can enter, under $TMPDIR or /tmp; removed with all that is in
-// it when this goes. Throws io.
+// A new folder under $TMPDIR or /tmp that only this user can enter. The destructor removes it and
+// everything in it. Throws Error(io).
 class ScratchFolder {
  public:
   explicit ScratchFolder(std::string_view name);

@@ -13,7 +13,7 @@ inline std::string counted(int64_t count, std::string_view noun, std::string_vie
   return nouns.empty() ? text.append(noun).append("s") : text.append(nouns);
 }
 
-// Without spaces and tabs at its ends.
+// Returns `text` without spaces and tabs at its ends.
 inline std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kBlank = " \t";
   const size_t begin = text.find_first_not_of(kBlank);

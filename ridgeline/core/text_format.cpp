@@ -57,7 +57,7 @@ std::string printable(std::string_view text) {
   while (!text.empty()) {
     const size_t length = utf8_length(text);
     const auto lead = static_cast<unsigned char>(text[0]);
-    // U+0080 to U+009F, c2 80 to c2 9f, command a terminal as the bytes below 0x20 do.
+    // U+0080 to U+009F, c2 80 to c2 9f, control a terminal as the bytes below 0x20 do.
     const bool command =
         lead < 0x20 || lead == 0x7f ||
         (lead == 0xc2 && length == 2 && static_cast<unsigned char>(text[1]) < 0xa0);
@@ -77,7 +77,7 @@ std::string printable(std::string_view text) {
 std::string one_line(std::string text) {
   std::ranges::replace_if(
       text, [](char c) { return c == '\n' || c == '\r'; }, ' ');
-  // A path alone may have 4096 bytes. What would help is said at the end.
+  // A path alone may have 4096 bytes. The end of a message says what would help, so it is kept.
   constexpr size_t kMost = 4096, kEnd = 1024;
   if (text.size() <= kMost) return printable(text);
   const size_t front = character_at(text, kMost - kEnd),

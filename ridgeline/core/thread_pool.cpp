@@ -29,7 +29,7 @@ void pause() {
 #endif
 }
 
-// The trace that is on, if any, and this thread's share of the region it is in while one is.
+// The active trace, if any, and this thread's part of the region that it is in.
 std::atomic<ThreadTrace*> active_trace{nullptr};
 thread_local ThreadSpan* current_span = nullptr;
 
@@ -37,7 +37,7 @@ int64_t nanoseconds() {
   return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
 }
 
-// Calls f, a thread's share of a region, and leaves its span with the trace.
+// Calls f, a thread's part of a region, and records its span in the trace.
 template <typename F>
 void traced(int thread, F f) {
   ThreadTrace* trace = active_trace.load(std::memory_order_relaxed);
@@ -50,7 +50,7 @@ void traced(int thread, F f) {
   trace->add(span);
 }
 
-// Counts its own lifetime as waiting.
+// Counts its own lifetime as time spent waiting.
 struct TracedWait {
   const int64_t begin = current_span != nullptr ? nanoseconds() : 0;
   ~TracedWait() {

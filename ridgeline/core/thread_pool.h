@@ -8,15 +8,15 @@
 
 namespace ridgeline {
 
-// Threads this process may use: the affinity mask, cut by the cgroup's CPU quota.
+// The number of threads this process may use: the affinity mask, limited by the cgroup's CPU quota.
 int available_threads();
 
-// The count to use when a flag gives `requested` (0: not given): the flag, then
-// $RIDGELINE_THREADS, then available_threads(). Throws usage on nonsense.
+// Returns the thread count to use: `requested` (a flag; 0 if not given), else $RIDGELINE_THREADS,
+// else available_threads(). Throws Error(usage) for an invalid value.
 int resolve_threads(int requested);
 
-// The part [begin, end) of `count` elements that `thread` of `threads` handles; parts are multiples
-// of `grain` but for the last.
+// The part [begin, end) of `count` elements that `thread` of `threads` handles; all parts but the
+// last are multiples of `grain`.
 struct Range {
   int64_t begin, end;
 };
@@ -27,9 +27,9 @@ constexpr Range split(int64_t count, int thread, int threads, int64_t grain = 1)
   return {begin < count ? begin : count, end < count ? end : count};
 }
 
-// Own threads that run one function together. The caller is thread 0. Between regions the others
-// spin briefly, then sleep, so that back-to-back regions cost about a microsecond and an idle pool
-// costs nothing. One region at a time; functions must not throw.
+// A pool of threads that run one function together. The caller is thread 0. Between regions the
+// others spin briefly, then sleep, so that back-to-back regions cost about a microsecond and an
+// idle pool costs nothing. One region runs at a time; functions must not throw.
 class ThreadPool {
  public:
   explicit ThreadPool(int threads);
@@ -51,9 +51,9 @@ class ThreadPool {
            const_cast<void*>(static_cast<const void*>(&f)));
   }
 
-  // Shares `count` elements out: f(range) on each thread, ranges in multiples of `grain`. The
-  // caller does it alone when there are fewer than `least` elements a thread, because waking the
-  // others costs a microsecond or two.
+  // Splits `count` elements: calls f(range) on each thread, with ranges in multiples of `grain`.
+  // The caller computes alone if there are fewer than `least` elements per thread, because waking
+  // the others costs a microsecond or two.
   template <typename F>
   void share(int64_t count, int64_t grain, int64_t least, F&& f) {
     if (size_ == 1 || count < 2 * least) {
@@ -63,7 +63,7 @@ class ThreadPool {
     run([&](int thread) { f(split(count, thread, size_, grain)); });
   }
 
-  // Inside a region: returns when every thread of the pool has called it.
+  // Called inside a region; returns when every thread of the pool has called it.
   void barrier();
 
  private:

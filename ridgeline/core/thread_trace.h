@@ -6,16 +6,16 @@
 
 namespace ridgeline {
 
-// What one thread of a ThreadPool did in one region, in nanoseconds of the steady clock.
+// The work of one thread of a ThreadPool in one region, in nanoseconds of the steady clock.
 struct ThreadSpan {
   int thread = 0;
   int64_t begin = 0, end = 0;
   int64_t waited = 0;  // in barriers, within [begin, end)
 };
 
-// While one of these lives, every region of every pool leaves a ThreadSpan for each of its threads.
-// For profilers: at most one at a time in a process, made and ended while no region runs. A pool of
-// one thread leaves none: its caller's clock says it all.
+// While an object lives, every region of every pool records a ThreadSpan for each of its threads.
+// It is for profilers: at most one at a time in a process, made and ended while no region runs. A
+// pool of one thread records none, because its caller's clock suffices.
 class ThreadTrace {
  public:
   ThreadTrace();
@@ -23,7 +23,7 @@ class ThreadTrace {
   ThreadTrace(const ThreadTrace&) = delete;
   ThreadTrace& operator=(const ThreadTrace&) = delete;
 
-  std::vector<ThreadSpan> take();  // those since the last take(), by the time of their end
+  std::vector<ThreadSpan> take();  // spans since the last take(), by end time
   void add(const ThreadSpan& span);
 
  private:

@@ -4,7 +4,7 @@
 
 namespace ridgeline::cpu {
 
-// Layers from outside the library, which compute a whole batch in fp32 in one call.
+// Kernels of custom layers, which compute a whole batch in fp32 in one call.
 KernelTable custom_kernels();
 
 }  // namespace ridgeline::cpu

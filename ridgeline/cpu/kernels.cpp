@@ -17,7 +17,7 @@ void append(KernelTable& table, KernelTable more) {
                std::make_move_iterator(more.end()));
 }
 
-// What a CPU computes in: tf32 and fp32x3 are of tensor cores.
+// Returns the precisions that a CPU computes in: tf32 and fp32x3 need tensor cores.
 Precisions on_cpu(Precisions precisions) {
   Precisions kept{};
   for (const Precision each :

@@ -22,7 +22,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Returns the text after "key :" in the file, or "" when it has no such line.
+// Returns the text after "key :" in the file, or "" if it has no such line.
 std::string field(const char* path, std::string_view key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -46,7 +46,7 @@ const char* simd_target() {
   return hwy::TargetName(usable & -usable);  // the lowest bit is the best target
 }
 
-constexpr double kLongSeconds = 5;  // of one call: that is measured once
+constexpr double kLongSeconds = 5;  // of one call: longer ones are measured once
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -68,9 +68,9 @@ std::string CpuRuntime::fingerprint() const {
 
 void* CpuRuntime::allocate(size_t bytes) {
   require_host_memory(bytes, "use a smaller batch or model");
-  // Large blocks of calloc are pages of zeros that take no memory until they are touched: a plan
-  // that is only looked at costs little. The gap before the first line
-  // stores the address of the allocation.
+  // Large blocks from calloc are zero pages that take no memory until they are touched, so a plan
+  // that is only inspected is cheap. The gap before the first line stores the address of the
+  // allocation.
   const size_t padded = align_up(bytes) + 2 * kAlignment;
   void* const begin = std::calloc(padded, 1);
   if (begin == nullptr) {
@@ -101,21 +101,22 @@ void CpuRuntime::download(void* host, const void* device, size_t bytes) {
 
 double CpuRuntime::time(const std::function<void()>& run, double budget) {
   const auto start = Clock::now();
-  // What takes ten times the budget is slow, or the machine is busy: a second look will do.
+  // If a call takes ten times the budget, it is slow or the machine is busy: a second call
+  // suffices.
   run();
   if (const double first = seconds_since(start); first > 10 * budget) {
     const auto again = Clock::now();
     if (first < kLongSeconds) run();
     return first < kLongSeconds ? std::min(first, seconds_since(again)) : first;
   }
-  // Warm up for a tenth of the budget, and find how many calls make a batch long enough for the
-  // clock (25 ns a reading: under a percent of 10 us).
+  // Warms up for a tenth of the budget, and finds how many calls make a batch long enough for the
+  // clock (25 ns per reading: under a percent of 10 us).
   int64_t warm = 1;
   for (; seconds_since(start) < 0.1 * budget; ++warm) run();
   const double about = seconds_since(start) / double(warm);
   const int64_t batch = std::max<int64_t>(1, int64_t(10e-6 / std::max(about, 1e-9)));
 
-  constexpr size_t kFewest = 3;  // a median needs them even when a call takes the whole budget
+  constexpr size_t kFewest = 3;  // for a median, even if a call takes the whole budget
   constexpr size_t kMost = 1000;
   std::vector<double> seconds;
   while (seconds.size() < kFewest || (seconds.size() < kMost && seconds_since(start) < budget)) {

@@ -8,7 +8,7 @@
 #include "ridgeline/core/error.h"
 #include "ridgeline/core/philox.h"
 
-// Vectors as wide as the machine has; sanitizers do not get along with functions chosen at start.
+// Uses the widest vectors of the machine; sanitizers do not support functions chosen at load time.
 #if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) && __GNUC__ >= 12 && \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define RIDGELINE_WIDEST __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
@@ -19,8 +19,8 @@
 namespace ridgeline::data {
 namespace {
 
-// The 64 bits that Philox::below scales, of counters last, last - 1, ..: kDrawn at a time, for
-// vectors. Words of 32 bits lie in 64, whose products are vectors' too.
+// The 64 bits that Philox::below scales, for counters last, last - 1, ...: kDrawn at a time, for
+// vectors. 32-bit words are stored in 64 bits, so that their products vectorise too.
 constexpr int kDrawn = 32;
 
 RIDGELINE_WIDEST void draw(const Philox& random, uint64_t last, uint64_t* drawn) {
@@ -44,7 +44,7 @@ RIDGELINE_WIDEST void draw(const Philox& random, uint64_t last, uint64_t* drawn)
   for (int i = 0; i < kDrawn; ++i) drawn[i] = (c0[i] << 32) | c1[i];
 }
 
-// Fisher-Yates, from the back: element left - 1 changes places with random.below(left, left).
+// Fisher-Yates, from the back: element left - 1 is swapped with random.below(left, left).
 void shuffle_by_swaps(const Philox& random, std::span<int32_t> order) {
   std::iota(order.begin(), order.end(), 0);
   uint64_t drawn[kDrawn];
@@ -98,7 +98,7 @@ void shuffle_by_network(const Feistel& net, std::span<int32_t> order) {
 }  // namespace
 
 std::optional<Feistel> epoch_network(int64_t n, uint64_t seed, uint64_t epoch) {
-  // Swaps all over the memory of a larger set take several times as long as this does.
+  // Random swaps over the memory of a larger set take several times as long as the Feistel network.
   constexpr int64_t kMostSwapped = int64_t{1} << 18;
   if (n <= kMostSwapped) return std::nullopt;
   return Feistel(uint32_t(n), {seed, streams::kShuffle + epoch});

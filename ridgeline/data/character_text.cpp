@@ -12,7 +12,7 @@ namespace ridgeline::data {
 namespace {
 
 constexpr size_t kMostBytes = size_t{1} << 30;
-// Texts pack to a tenth or so: a gzip file that gives far more than that was made to fill memory.
+// Texts compress to about a tenth: a gzip file that expands far more was made to fill memory.
 constexpr size_t kMostRatio = 100, kAlwaysFine = size_t{64} << 20;
 
 }  // namespace

@@ -46,7 +46,7 @@ CsvReader::Raw CsvReader::next_raw(std::string_view& text) {
   return Raw::record;
 }
 
-// Finds the fields of the next record, reading on until all of it is there.
+// Finds the fields of the next record, reading more until it is complete.
 CsvReader::Found CsvReader::scan() {
   bool last_data = false;
   for (;;) {
@@ -71,8 +71,8 @@ CsvReader::Found CsvReader::scan() {
   }
 }
 
-// One field from `at`; leaves `at` on the separator, the LF, or the end of the last record. False
-// if the data ends before the field does.
+// Scans one field from `at`; leaves `at` on the separator, the LF, or the end of the last record.
+// Returns false if the data ends before the field does.
 bool CsvReader::scan_field(size_t& at, bool last_data) {
   const char* text = buffer_.data();
   const size_t size = buffer_.size();

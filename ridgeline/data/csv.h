@@ -8,28 +8,28 @@
 
 namespace ridgeline::data {
 
-// Records of a CSV file, one at a time, in bounded memory: fields may be quoted, hold separators,
-// line ends and doubled quotes; lines end in LF or CRLF; blank lines are skipped. Throws data, with
-// the line, on a quote left open, text after a closing quote, a NUL byte, invalid UTF-8, and when a
-// record has another number of fields than the first.
+// Reads the records of a CSV file one at a time, in bounded memory: fields may be quoted and hold
+// separators, line ends and doubled quotes; lines end in LF or CRLF; blank lines are skipped.
+// Throws Error(data), with the line, for an open quote, text after a closing quote, a NUL byte,
+// invalid UTF-8, and a record whose number of fields differs from the first one's.
 class CsvReader {
  public:
-  // `begins_file`: as of RecordBuffer.
+  // `begins_file` as in RecordBuffer.
   explicit CsvReader(ByteStream& source, char separator = ',', size_t chunk = size_t{1} << 20,
                      bool begins_file = true);
 
-  // The next record's fields, valid until the next call; false at the end.
+  // Returns the next record's fields, valid until the next call; false at the end.
   bool next(std::vector<std::string_view>& fields);
-  int64_t line() const { return line_; }  // where the record last given began, from 1
+  int64_t line() const { return line_; }  // where the last record began, from 1
 
-  // The next record as it is written, with its line end: neither its text nor its number of fields
-  // is checked, but its quotes are. A blank line is given too: for who copies records elsewhere.
+  // Returns the next record unchanged, with its line end: its quotes are checked, but neither its
+  // text nor its number of fields. Blank lines are returned too, for callers that copy records.
   enum class Raw { record, blank, end };
   Raw next_raw(std::string_view& text);
   size_t columns() const { return columns_; }  // of the first record; 0: none was read
 
-  // What is at hand of the records not given yet, and a way to say that whole records of it, of
-  // so many lines, were read by other means: for who has a faster way to read plain ones.
+  // The buffered bytes of the next records, and a way to report that whole records of them, of
+  // this many lines, were read otherwise: for callers with a faster parser for plain ones.
   std::string_view window() {
     return {buffer_.data() + record_bytes_, buffer_.size() - record_bytes_};
   }

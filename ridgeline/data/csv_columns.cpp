@@ -9,7 +9,7 @@
 namespace ridgeline::data {
 namespace {
 
-// A column's place, from 0, if it is written as a number.
+// Returns a column's index, from 0, if it is given as a number.
 std::optional<size_t> number(std::string_view text) {
   size_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);

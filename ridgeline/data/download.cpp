@@ -26,7 +26,8 @@ constexpr long kMostRedirects = 5;
 
 using Handle = std::unique_ptr<CURL, decltype(&curl_easy_cleanup)>;
 
-// libcurl sets up TLS here, some milliseconds, so only a process that downloads calls it.
+// libcurl initialises TLS here, which takes milliseconds, so only a process that downloads calls
+// it.
 Handle make_handle() {
   static std::once_flag once;
   std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
@@ -35,8 +36,8 @@ Handle make_handle() {
   return handle;
 }
 
-// One transfer into a part, as libcurl's callbacks see it. They run below C frames: what they would
-// throw is kept and thrown after.
+// The state of one transfer into a part for libcurl's callbacks. They run below C frames, so
+// exceptions are kept and thrown later.
 struct Transfer {
   PartFile& part;
   const FileInfo& file;
@@ -95,11 +96,12 @@ void set_up(CURL* curl, const std::string& url, Transfer& transfer, char* messag
 }
 
 struct Outcome {
-  std::string failure;  // "" when the part holds all bytes
+  std::string failure;  // "" if the part is complete
   bool cannot_resume = false;
 };
 
-// Asks for the bytes the part lacks. Throws only what is no mirror's fault: the disk, a stop.
+// Requests the missing bytes of the part. Throws only errors that no mirror causes: the disk, a
+// stop.
 Outcome fetch_rest(const std::string& url, PartFile& part, const FileInfo& file,
                    const GetOptions& options) {
   const Handle handle = make_handle();
@@ -117,7 +119,7 @@ Outcome fetch_rest(const std::string& url, PartFile& part, const FileInfo& file,
   long status = 0;
   curl_easy_getinfo(handle.get(), CURLINFO_RESPONSE_CODE, &status);
   if (transfer.too_long) {
-    part.clear();  // it is another file's beginning
+    part.clear();  // it belongs to another file
     return {fmt::format("sends more than the {} bytes expected", file.bytes)};
   }
   if (code == CURLE_RANGE_ERROR || status == 416) return {"cannot resume", true};
@@ -132,7 +134,7 @@ Outcome fetch_rest(const std::string& url, PartFile& part, const FileInfo& file,
   return {message[0] != '\0' ? message.data() : curl_easy_strerror(code)};
 }
 
-// "" when the file is there and right, else why this mirror did not give it.
+// Returns "" if the file is complete and correct, else why this mirror failed.
 std::string fetch_from(const std::string& url, const fs::path& target, const FileInfo& file,
                        const GetOptions& options) {
   PartFile part(target);
@@ -154,7 +156,7 @@ std::string fetch_from(const std::string& url, const fs::path& target, const Fil
       return "";
     }
     part.clear();
-    // The fault may lie in the part of an earlier call: once more, from the first byte.
+    // The part of an earlier call may be damaged: try once more from the first byte.
     if (!resumed) {
       return fmt::format("wrong checksum (file removed): expected sha256 {}, got {}", file.sha256,
                          sum);
@@ -213,7 +215,7 @@ fs::path get(const SetInfo& set, const fs::path& dest, const GetOptions& options
     const fs::path target = folder / file.name;
     const FileCheck there = check_file(file, folder);
     if (there.good()) continue;
-    if (!there.path.empty() && there.path != target) {  // it would be read before what we download
+    if (!there.path.empty() && there.path != target) {  // it would be found before our download
       throw_error(ErrorKind::data, "{}: {}; remove it first", there.path.string(), there.note);
     }
     std::vector<std::string> failures;

@@ -22,7 +22,7 @@ Buffer copy_of(std::span<const T> values) {
   return buffer;
 }
 
-// The parts of a field that its tensor states. The first axis is that of the rows.
+// Fills in the parts of a field that follow from its tensor. The first axis is that of the rows.
 Field shaped_field(std::string name, FieldKind kind, const Tensor& values) {
   if (values.shape.rank() < 1) {
     throw_error(ErrorKind::data, "field '{}': a single number has no samples; give an array", name);
@@ -227,8 +227,8 @@ void read_doubles(const Field& field, std::span<const int64_t> samples, std::spa
   const std::span<const std::byte> all = field.values->map();
   std::vector<double> window;
   for (size_t at = 0; at < samples.size();) {
-    // Neighbours are converted where they lie. What must be read is read together with what lies
-    // between, if at least every fourth sample of it is wanted.
+    // Neighbours are converted in place. Samples that must be read are read together with those
+    // between them if at least every fourth one is wanted.
     const int64_t gap = all.empty() ? 4 : 1;
     size_t end = at + 1;
     while (end < samples.size() && samples[end] - samples[end - 1] <= gap) ++end;

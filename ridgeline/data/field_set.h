@@ -18,42 +18,42 @@ enum class FieldKind {
   number,    // of any dtype; NaN in a float field is a missing value
   boolean,   // uint8: 0, 1 or kMissingBoolean; `categories` are the words for 0 and 1
   category,  // int32: a code of `categories`, or kMissingCode
-  text,      // UTF-8 bytes, as many as the sample has
-  sequence,  // timesteps (tokens, or vectors), as many as the sample has
+  text,      // UTF-8 bytes, of any length
+  sequence,  // timesteps (tokens, or vectors), of any length
 };
 std::string_view name(FieldKind kind);
 
 constexpr int32_t kMissingCode = -1;
 constexpr uint8_t kMissingBoolean = 255;
 
-// One named thing that every sample has.
+// A named property that every sample has.
 struct Field {
   std::string name;
   FieldKind kind = FieldKind::number;
   DType dtype = DType::fp32;
-  Shape shape;  // of a sample; of a timestep in a sequence; [] of a single value
+  Shape shape;  // of a sample; of a timestep in a sequence; [] for a single value
   int64_t samples = 0;
   std::vector<std::string> categories{};  // by code, in byte order
   std::shared_ptr<const FieldValues> values{};
-  // Text and sequences: sample i has the rows [offsets[i], offsets[i + 1]) of the values.
+  // For text and sequences: sample i has the rows [offsets[i], offsets[i + 1]) of the values.
   std::shared_ptr<const std::vector<int64_t>> offsets{};
   std::string origin{};  // the file it came from, for messages
-  std::string stored{};  // how the file stores it, where that is not the dtype: "int16, big-endian"
+  std::string stored{};  // the stored type, if it is not the dtype: "int16, big-endian"
 
   bool has_lengths() const { return offsets != nullptr; }
   int64_t rows() const { return has_lengths() ? offsets->back() : samples; }
   size_t row_bytes() const { return size_t(shape.numel()) * size_of(dtype); }
-  // Of all values, in memory or not. Lengths are not counted.
+  // The bytes of all values, in memory or not, without lengths.
   int64_t bytes() const { return rows() * int64_t(row_bytes()); }
 };
 
 // A field that owns its values: `values` is [samples, ...].
 Field number_field(std::string name, HostTensor values);
-// A field over values of the caller, host memory that outlives it.
+// A field over the caller's values, in host memory that outlives it.
 Field borrowed_field(std::string name, const Tensor& values);
 Field category_field(std::string name, std::span<const int32_t> codes,
                      std::vector<std::string> categories);
-// `words` are those for false and true, as they were written.
+// `words` are those for false and true, as written in the file.
 Field boolean_field(std::string name, std::span<const uint8_t> values,
                     std::vector<std::string> words = {"false", "true"});
 Field text_field(std::string name, std::span<const char> bytes, std::vector<int64_t> offsets);
@@ -62,38 +62,38 @@ Field sequence_field(std::string name, HostTensor timesteps, std::span<const int
 Field borrowed_sequence(std::string name, const Tensor& timesteps,
                         std::span<const int64_t> lengths);
 
-// The same field with its values in memory.
+// Returns the field with its values in memory.
 Field load(const Field& field);
 
 // Reads the given samples of a field without lengths, in that order. Neighbours are read together.
 void gather(const Field& field, std::span<const int64_t> samples, std::span<std::byte> out);
 
-// Numbers, booleans and codes as doubles; a missing value is NaN. `out` holds the elements of the
-// rows [begin, end).
+// Reads numbers, booleans and codes as doubles; a missing value is NaN. `out` holds the elements of
+// the rows [begin, end).
 void read_doubles(const Field& field, int64_t begin, int64_t end, std::span<double> out);
 
-// Reads only the given samples, which ascend, of a field without lengths.
+// Reads only the given samples, which must ascend, of a field without lengths.
 void read_doubles(const Field& field, std::span<const int64_t> samples, std::span<double> out);
 
-// The text of sample i.
+// Returns the text of sample i.
 std::string read_text(const Field& field, int64_t i);
 
-// Samples as named fields: what a source fills, and what a preparation turns into inputs and
+// Samples as named fields: a source produces them, and a preparation turns them into inputs and
 // targets.
 class FieldSet {
  public:
   FieldSet() = default;
   explicit FieldSet(std::string name) : name_(std::move(name)) {}
 
-  // Throws data when the field has another number of samples than those before, or a name that is
+  // Throws Error(data) if the field's number of samples differs, or if its name is
   // taken.
   void add(Field field);
 
   const std::string& name() const { return name_; }
   int64_t size() const { return fields_.empty() ? 0 : fields_.front().samples; }
   const std::vector<Field>& fields() const { return fields_; }
-  const Field* find(std::string_view name) const;   // nullptr: not there
-  const Field& field(std::string_view name) const;  // throws data, with the names there are
+  const Field* find(std::string_view name) const;   // nullptr if missing
+  const Field& field(std::string_view name) const;  // throws Error(data), with the existing names
   int64_t bytes() const;
 
  private:

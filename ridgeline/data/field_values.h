@@ -10,19 +10,19 @@
 
 namespace ridgeline::data {
 
-// Where the values of a field lie: in memory of our own, in memory of the caller, or in a file that
-// is read as it is asked for. They are given in the field's dtype and the host's byte order, dense
-// and row-major, however they are stored. A row is a sample, or a timestep where samples have
-// lengths of their own.
+// The values of a field: in our own memory, in the caller's memory, or in a file that is read
+// when needed. They are returned in the field's dtype and the host's byte order, dense and
+// row-major, however they are stored. A row is a sample, or a timestep if samples have
+// lengths.
 class FieldValues {
  public:
   virtual ~FieldValues() = default;
 
-  // Copies the rows [begin, end) to `out`, which has exactly their size. Several threads may read
-  // at once. Throws data when the file is no longer what it was when opened.
+  // Copies the rows [begin, end) to `out`, which has exactly their size. Thread-safe. Throws
+  // Error(data) if the file has changed since it was opened.
   virtual void read(int64_t begin, int64_t end, std::span<std::byte> out) const = 0;
 
-  // All rows where they lie in memory; empty where they must be read.
+  // All rows, if they are in memory; empty if they must be read.
   virtual std::span<const std::byte> resident() const { return {}; }
 
   // All rows where they lie, in memory or in a file that is mapped; empty where they must be read.

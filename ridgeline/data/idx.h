@@ -19,21 +19,21 @@ namespace ridgeline::data {
 HostTensor read_idx(const std::filesystem::path& path);
 HostTensor read_idx(InputFile& file);  // from the file's beginning; read nothing from it before
 
-// Reads the samples of an IDX file of bytes, or of a file that holds nothing but samples, in
-// bounded memory and with the checks of read_idx: faults that can be known at the start are thrown
-// there, the rest when the end is read. A gzip file may have any number of members.
+// Reads the samples of an IDX file of bytes, or of a raw file of samples, in bounded memory and
+// with the checks of read_idx: errors that can be known at the start are thrown there, the rest at
+// the end. A gzip file may have any number of members.
 class SampleStream {
  public:
-  // `raw_sample` is the shape of a sample where there is no header to say it.
+  // `raw_sample` is the shape of a sample if there is no header.
   SampleStream(const std::filesystem::path& path, const Shape& raw_sample, bool idx);
 
   const Shape& shape() const { return shape_; }  // of one sample
-  // The samples in the file. None for a gzip file without a header, whose end alone tells.
+  // The samples in the file. None for a gzip file without a header, whose size is unknown.
   std::optional<int64_t> count() const { return count_; }
   // Appends up to `most` of the next samples and returns how many: fewer only at the end.
   int64_t read(int64_t most, std::vector<uint8_t>& out);
-  // Reads from now on only the range of samples that `part_of` gives for their number. Throws usage
-  // for a gzip file.
+  // From now on reads only the range of samples that `part_of` returns for their number. Throws
+  // Error(usage) for a gzip file.
   void restrict(const std::function<Range(int64_t count)>& part_of);
 
  private:
@@ -41,7 +41,7 @@ class SampleStream {
   ByteSource in_;
   Shape shape_;
   std::optional<int64_t> count_;
-  int64_t begin_ = 0, end_ = 0;  // of the samples to read; the end as far as it is known
+  int64_t begin_ = 0, end_ = 0;  // of the samples to read; the end may not be known yet
   int64_t header_bytes_ = 0;
 };
 

@@ -18,10 +18,10 @@ struct IdxHeader {
   int64_t header_bytes = 0, payload_bytes = 0;
 };
 
-// Throws data when it is none, is cut off, or states more than 64 bits can count.
+// Throws Error(data) if it is not a header, is truncated, or states more than 64 bits can count.
 IdxHeader read_idx_header(ByteStream& in);
 
-// The type, if these are the first bytes of an IDX file.
+// Returns the type if these are the first bytes of an IDX file.
 std::optional<StoredType> idx_type(std::span<const uint8_t> first);
 
 }  // namespace ridgeline::data

@@ -124,7 +124,7 @@ size_t MemoryStream::read(std::span<std::byte> out) {
   return count;
 }
 
-// Some bytes, or none at the end of the last member. A gzip file is one member or several in a row.
+// Inflates some bytes, or none at the end of the last member. A gzip file has one or more members.
 size_t ByteSource::inflate_some(std::span<std::byte> out) {
   z_stream& stream = inflater_->stream;
   const size_t wanted = std::min(out.size(), size_t{1} << 30);

@@ -12,8 +12,8 @@
 
 namespace ridgeline::data {
 
-// A regular file open for reading: a file that shrinks gives an Error.
-// Throws data when the file is missing, unreadable, a folder or no regular file.
+// A regular file open for reading; a file that shrinks throws an Error.
+// Throws Error(data) if the file is missing, unreadable, a folder or not regular.
 class InputFile {
  public:
   explicit InputFile(const std::filesystem::path& path);
@@ -21,12 +21,12 @@ class InputFile {
   const std::string& name() const { return name_; }
   int64_t size() const { return size_; }  // when it was opened
 
-  // The next bytes; fewer than asked for only at the end. Throws data when the file ends before the
-  // size it had when opened, and io when the disk fails.
+  // Reads the next bytes; fewer than requested only at the end. Throws Error(data) if the file ends
+  // before the size it had when opened, and Error(io) if the disk fails.
   size_t read(std::span<std::byte> out);
   void seek(int64_t position) { position_ = position; }
   int64_t position() const { return position_; }
-  // The bytes at `offset`; does not move the position.
+  // Reads the bytes at `offset` without moving the position.
   size_t peek(std::span<std::byte> out, int64_t offset = 0) const;
   int descriptor() const { return file_.get(); }
 
@@ -37,7 +37,7 @@ class InputFile {
   int64_t position_ = 0;
 };
 
-// Bytes in order, wherever they come from.
+// A stream of bytes from any source.
 class ByteStream {
  public:
   virtual ~ByteStream() = default;
@@ -45,7 +45,7 @@ class ByteStream {
   virtual const std::string& name() const = 0;        // for messages
 };
 
-// The bytes of a file, unpacked when the file begins with gzip's magic (whatever its name).
+// The bytes of a file, decompressed if the file begins with gzip's magic (whatever its name).
 class ByteSource final : public ByteStream {
  public:
   explicit ByteSource(InputFile& file);
@@ -55,8 +55,8 @@ class ByteSource final : public ByteStream {
   InputFile& file() { return file_; }
   const std::string& name() const override { return file_.name(); }
 
-  // As InputFile::read. Asking for bytes past the end of a gzip stream checks its CRC. Throws data
-  // on a truncated or damaged stream and on bytes after it.
+  // As InputFile::read. A read past the end of a gzip stream checks its CRC. Throws Error(data) for
+  // a truncated or damaged stream and for bytes after it.
   size_t read(std::span<std::byte> out) override;
 
  private:
@@ -67,7 +67,7 @@ class ByteSource final : public ByteStream {
   std::unique_ptr<Inflater> inflater_;
 };
 
-// A file's bytes with the file.
+// Returns a file's bytes in a stream that owns the file.
 std::unique_ptr<ByteStream> open_bytes(const std::filesystem::path& path);
 
 // The part [begin, end) of a plain file.
@@ -82,7 +82,7 @@ class FilePart final : public ByteStream {
   int64_t end_;
 };
 
-// Bytes in memory that stay where they are; `name` is that of the file they came from.
+// Bytes in memory that outlive it; `name` is that of the file they came from.
 class MemoryStream final : public ByteStream {
  public:
   MemoryStream(std::span<const std::byte> bytes, std::string name)

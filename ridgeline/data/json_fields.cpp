@@ -69,7 +69,7 @@ class FieldReader final : public nlohmann::json_sax<nlohmann::json> {
   }
 
   std::map<std::string, JsonFields::Value>& values_;
-  JsonFields::Value* wanted_ = nullptr;  // of the key read last
+  JsonFields::Value* wanted_ = nullptr;  // for the key read last
   std::set<std::string> keys_;
   size_t depth_ = 0;
   bool object_ = false;

@@ -37,11 +37,11 @@ std::string payload_sha256(const fs::path& path) {
 
 bool named_for(const SetInfo& set, const fs::path& folder) {
   std::error_code ignored;
-  const fs::path whole = fs::weakly_canonical(folder, ignored);  // "." and "mnist/" have names too
+  const fs::path whole = fs::weakly_canonical(folder, ignored);  // "." gets a name too
   return std::ranges::find(set.folders, whole.filename().string()) != set.folders.end();
 }
 
-// The file of one part of a set of records, under the first of its names that is there.
+// Returns the file of one part of a set of records, under the first of its names that exists.
 std::optional<fs::path> records_file(const SetInfo& set, Part part, const fs::path& folder) {
   const std::vector<std::string> names =
       part == Part::train ? set.train_files : std::vector<std::string>{set.test_file};
@@ -51,7 +51,7 @@ std::optional<fs::path> records_file(const SetInfo& set, Part part, const fs::pa
   return std::nullopt;
 }
 
-// Whether the small files (labels, texts) say that this is the set. A damaged file says nothing.
+// Whether the small files (labels, texts) identify this set. A damaged file does not.
 bool has_labels_of(const SetInfo& set, const fs::path& folder) {
   for (const FileInfo& info : set.files) {
     const bool small = set.text || set.records || info.name.find("labels") != std::string::npos;
@@ -67,7 +67,7 @@ bool has_labels_of(const SetInfo& set, const fs::path& folder) {
   return false;
 }
 
-// The folders of a place that may be the set's, best first.
+// Returns the folders of a place that may be the set's, best first.
 std::vector<fs::path> candidates(const SetInfo& set, const fs::path& place) {
   std::vector<fs::path> folders;
   for (const std::string& name : set.folders) {
@@ -77,7 +77,7 @@ std::vector<fs::path> candidates(const SetInfo& set, const fs::path& place) {
   return folders;
 }
 
-// "" when `folder` will do, else why not.
+// Returns "" if `folder` is usable, else why not.
 using Fault = std::function<std::string(const fs::path& folder)>;
 
 std::optional<fs::path> first_good(const SetInfo& set, const std::vector<Place>& places,
@@ -87,7 +87,7 @@ std::optional<fs::path> first_good(const SetInfo& set, const std::vector<Place>&
     for (const fs::path& folder : candidates(set, place.folder)) {
       const std::string reason = fault(folder);
       if (reason.empty()) return folder;
-      // The first candidate is the likeliest to be meant; its fault is the one to show.
+      // The first candidate is the most likely one, so its fault is shown.
       if (why.empty()) why = folder == place.folder ? reason : folder.string() + " " + reason;
     }
     looked += fmt::format("{}{} {} ({})", looked.empty() ? "" : ", ", place.why,
@@ -102,7 +102,7 @@ std::optional<fs::path> first_good(const SetInfo& set, const std::vector<Place>&
               looked, set.name);
 }
 
-// Throws: a path that leads nowhere, or a name that is none.
+// Throws for a path that does not exist, or a name that is unknown.
 void refuse(std::string_view name_or_folder) {
   if (name_or_folder.find('/') != std::string_view::npos) {
     throw_error(ErrorKind::data, "{}: no such data folder or file; check the path", name_or_folder);
@@ -249,7 +249,7 @@ CheckReport check(const SetInfo& set, const fs::path& data_dir) {
       return find_spelling(folder, info.name).has_value();
     });
     if (!any) return "holds none of its files";
-    // A folder the user names is checked as it is: that it holds something else is the finding.
+    // A folder that the user names is checked as it is: that it holds something else is the result.
     return told_where || named_for(set, folder) || has_labels_of(set, folder) ? ""
                                                                               : "holds another set";
   };

@@ -16,8 +16,8 @@
 namespace ridgeline::data {
 namespace {
 
-// The mappings of this process. A signal handler is one of the whole process and is given nothing
-// but an address, so that this table cannot be anyone's member.
+// The mappings of this process. A signal handler belongs to the whole process and gets only an
+// address, so this table must be global.
 struct Slot {
   std::atomic<bool> taken{false};
   std::atomic<uintptr_t> begin{0}, end{0};
@@ -25,15 +25,15 @@ struct Slot {
 };
 constexpr size_t kMostMappings = 64;
 std::array<Slot, kMostMappings> slots;
-struct sigaction before;  // what another part of the program had installed
+struct sigaction before;  // the previous handler
 
 uintptr_t page_size() {
   static const auto size = uintptr_t(::sysconf(_SC_PAGESIZE));
   return size;
 }
 
-// Zeros take the place of the pages that have no file behind them any more, from the one that was
-// touched on. Addresses that are not ours go to the handler that was there before.
+// Replaces the pages that no longer have a file behind them by zeros, starting with the accessed
+// one. Addresses that are not ours go to the previous handler.
 void on_bus_error(int signal, siginfo_t* info, void* context) {
   const int kept = errno;
   const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
@@ -54,14 +54,14 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
   } else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
     before.sa_handler(signal);
   } else {
-    ::sigaction(SIGBUS, &before, nullptr);  // the access is made again, and ends the program
+    ::sigaction(SIGBUS, &before, nullptr);  // the access is repeated, and ends the program
   }
 }
 
 void install_handler() {
   static std::once_flag once;
   std::call_once(once, [] {
-    (void)page_size();  // a handler may not be the first to compute it
+    (void)page_size();  // must not be computed first in a handler
     struct sigaction action {};
     action.sa_sigaction = on_bus_error;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK;
@@ -103,7 +103,7 @@ MappedFile::~MappedFile() {
 }
 
 void MappedFile::check() const {
-  // What is gone of the last page that is left reads as zeros, without a signal.
+  // The missing part of the last page that is left reads as zeros, without a signal.
   struct stat status {};
   const bool shorter =
       ::fstat(file_.get(), &status) == 0 && status.st_size < int64_t(bytes_.size());

@@ -11,21 +11,21 @@
 
 namespace ridgeline::data {
 
-// The bytes of a plain file, mapped for reading, so that nothing is copied before it is wanted. A
-// mapped file that another program cuts short would kill the process with SIGBUS. Here a handler
-// puts zeros in the place of what is gone, and check() throws: whoever has read from bytes() calls
-// check() before using what was read.
+// The bytes of a regular file, mapped for reading, so that nothing is copied before it is needed.
+// If another program truncates a mapped file, an access would kill the process with SIGBUS. Here a
+// handler maps zeros instead, and check() throws: after reading bytes(), call check() before using
+// the values.
 class MappedFile {
  public:
-  // Null where the system refuses the mapping (no address space, too many mappings): the file must
-  // be read then.
+  // Returns null if the system refuses the mapping (no address space, too many mappings): the file
+  // must then be read.
   static std::shared_ptr<const MappedFile> map(const InputFile& file);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
 
   std::span<const std::byte> bytes() const { return bytes_; }
-  // Throws data when the file has shrunk under the mapping.
+  // Throws Error(data) if the file has shrunk under the mapping.
   void check() const;
 
  private:
@@ -35,7 +35,7 @@ class MappedFile {
   Descriptor file_;
   std::span<const std::byte> bytes_;
   std::string name_;
-  size_t slot_;  // of the table that the handler looks at
+  size_t slot_;  // index in the handler's table
 };
 
 }  // namespace ridgeline::data

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-// Wider vectors where the machine has them. Not those of AVX-512: there the compiler would fuse
+// Uses wider vectors if the machine has them, but not AVX-512: there the compiler would fuse
 // multiplications with additions, and machines would differ in the last bits.
 #if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) && \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)

@@ -6,10 +6,10 @@
 
 namespace ridgeline::data {
 
-// Count, mean, deviation, least and most of each of `elements` numbers over samples that come in
-// blocks; NaN is a missing value and left out. Numbers are taken from the first of their element,
-// and every block is summed twice and joined to those before it (Chan, Golub and LeVeque 1983), so
-// that nothing cancels; the result depends on the blocks, and on nothing else.
+// Count, mean, deviation, minimum and maximum of each of `elements` numbers over samples that
+// arrive in blocks; NaN is a missing value and skipped. Numbers are relative to the first one of
+// their element, and every block is summed in two passes and merged with those before it (Chan,
+// Golub and LeVeque 1983), so that nothing cancels; the result depends only on the blocks.
 class Moments {
  public:
   explicit Moments(size_t elements);
@@ -17,13 +17,13 @@ class Moments {
   // `block` is [samples][elements].
   void add(std::span<const double> block);
 
-  // add() in two halves, of which several threads may make the first at once, if ready().
+  // The two halves of add(); if ready(), several threads may run the first half at once.
   struct Part {
     std::vector<double> counts, means, squares, least, most;
   };
   void sum(std::span<const double> block, Part& part) const;
   void join(const Part& part);
-  // Every element has had a number, from which the others are taken.
+  // Every element has had a number, to which the others are relative.
   bool ready() const;
 
   size_t elements() const { return counts_.size(); }
@@ -34,7 +34,7 @@ class Moments {
   double most(size_t e) const { return most_[e]; }
 
  private:
-  std::vector<double> origins_;  // the first numbers; the means are from them
+  std::vector<double> origins_;  // the first numbers; means are relative to them
   std::vector<double> counts_, means_, squares_, least_, most_;
   Part part_;
 };

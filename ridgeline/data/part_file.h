@@ -8,7 +8,7 @@
 
 namespace ridgeline::data {
 
-// FILE.part beside FILE: what a download has so far. Every failure of the disk throws io.
+// FILE.part beside FILE: the downloaded bytes so far. Every disk failure throws Error(io).
 class PartFile {
  public:
   explicit PartFile(const std::filesystem::path& target);
@@ -32,7 +32,7 @@ class PartFile {
   bool published_ = false;
 };
 
-// Holds a folder for this process while it lives, so that two downloads do not write one part.
+// Locks a folder for this process while it lives, so that two downloads do not write one part.
 class FolderLock {
  public:
   explicit FolderLock(const std::filesystem::path& folder);  // throws io if another holds it

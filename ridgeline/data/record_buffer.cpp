@@ -21,10 +21,10 @@ bool RecordBuffer::more(int64_t line) {
                 "open?",
                 name(), line, kMostRecord >> 20);
   }
-  if (size() > 0) std::memmove(bytes_.data(), data(), size());  // no bytes yet: no address
+  if (size() > 0) std::memmove(bytes_.data(), data(), size());  // else data() may be null
   end_ = size();
   begin_ = 0;
-  // Doubling, so that a long record is not searched anew for every chunk.
+  // Doubles the size, so that a long record is not searched again for every chunk.
   constexpr size_t kMark = 3;
   const size_t ask = std::max({next_, end_, mark_may_come_ ? kMark : 1});
   next_ = std::min(chunk_, 2 * next_);

@@ -32,8 +32,8 @@ void check_images(const Tensor& images) {
               name(images.dtype), to_string(images.shape));
 }
 
-// How much of the input pixels [first, first + weights.size()) an output pixel covers, in units of
-// 1 / to of a pixel; the weights sum to `from`.
+// The share of the input pixels [first, first + weights.size()) that an output pixel covers, in
+// units of 1 / to of a pixel; the weights sum to `from`.
 struct Cover {
   int64_t first;
   std::vector<int64_t> weights;

@@ -12,7 +12,8 @@
 namespace ridgeline::data {
 namespace {
 
-// Eight bytes a round: multiply and fold, about 5 GB/s, so that hashing costs less than unpacking.
+// Mixes eight bytes per round: multiply and fold, about 5 GB/s, so that hashing costs less than
+// decompression.
 uint64_t mix(uint64_t hash, uint64_t word) {
   hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
   return hash ^ (hash >> 32);
@@ -62,9 +63,9 @@ HostTensor read_labels(const std::filesystem::path& path) {
   return labels;
 }
 
-// Returns the number of classes, having checked all labels against it.
+// Returns the number of classes after checking all labels against it.
 int check_labels(std::span<const int32_t> labels, int classes, const std::string& file) {
-  constexpr int kMostClasses = 1 << 20;  // a label beyond this is a damaged file, not a class
+  constexpr int kMostClasses = 1 << 20;  // a larger label means a damaged file
   const int limit = classes > 0 ? classes : kMostClasses;
   int32_t largest = 0;
   for (size_t i = 0; i < labels.size(); ++i) {
@@ -99,7 +100,7 @@ std::optional<std::filesystem::path> find_spelling(const std::filesystem::path& 
   if (plain.ends_with(".gz")) plain.resize(plain.size() - 3);
   std::string dotted = plain;
   if (const size_t dash = dotted.find("-idx"); dash != std::string::npos) dotted[dash] = '.';
-  // Plain before packed: it reads faster.
+  // Plain files come before compressed ones, because they read faster.
   for (const std::string& spelling : {plain, dotted, plain + ".gz", dotted + ".gz"}) {
     std::error_code ignored;
     if (std::filesystem::exists(folder / spelling, ignored)) return folder / spelling;

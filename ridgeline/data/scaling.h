@@ -20,8 +20,8 @@ enum class ScaleKind {
   standard,  // mean 0 and deviation 1 over all bytes of the set
 };
 
-// `bytes`: the training images. Mean and deviation come from exact integer sums, so they are the
-// same on every machine. Throws data if all bytes are equal and the kind is standard.
+// `bytes` are the training images. Mean and deviation come from exact integer sums, so they are the
+// same on every machine. Throws Error(data) if all bytes are equal and the kind is standard.
 Scaling make_scaling(ScaleKind kind, std::span<const uint8_t> bytes);
 
 }  // namespace ridgeline::data

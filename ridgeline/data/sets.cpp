@@ -57,7 +57,7 @@ SetInfo fashion_mnist() {
                "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
                "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34"},
           },
-      // The second is its makers' own, and speaks no https; the checksum makes it safe.
+      // The second is its authors' own, which has no https; the checksum makes it safe.
       .mirrors = {"https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion",
                   "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"},
   };
@@ -78,8 +78,9 @@ SetInfo tiny_shakespeare() {
   };
 }
 
-// No mirror with a stable sum of the training file is known, so that `get` brings the test file; a
-// part of the training file will do under its own name, so that nobody takes it for the whole.
+// No mirror with a stable checksum of the training file is known, so `get` downloads the test file
+// only; a part of the training file is accepted under its own name, so that nobody takes it for the
+// whole.
 SetInfo ag_news() {
   return {
       .name = "ag-news",
@@ -102,7 +103,7 @@ SetInfo ag_news() {
   };
 }
 
-// The same files under a name of their own: a network reads an image row by row as a sequence.
+// The same files under another name: a network reads an image row by row as a sequence.
 SetInfo mnist_rows() {
   SetInfo set = mnist();
   set.name = "mnist-rows";

@@ -28,7 +28,7 @@ class Sha256 {
 };
 
 std::string sha256(std::span<const std::byte> bytes);
-std::string sha256(InputFile& file);     // of the file as it is
-std::string sha256(ByteSource& source);  // of what it unpacks to
+std::string sha256(InputFile& file);     // of the file itself
+std::string sha256(ByteSource& source);  // of the decompressed contents
 
 }  // namespace ridgeline::data

@@ -13,7 +13,7 @@
 namespace ridgeline::data {
 namespace {
 
-// A stream of its own beside those of core/philox.h; its low bits are the class, for stratify.
+// A stream beside those of core/philox.h; its low bits are the class, for stratify.
 constexpr uint64_t kSplitStream = 6ull << 56;
 
 void check(int64_t n, const SplitRule& rule, size_t classes) {
@@ -37,14 +37,14 @@ void check(int64_t n, const SplitRule& rule, size_t classes) {
   }
 }
 
-// How many of n samples a fraction takes, to the nearest.
+// Returns how many of n samples a fraction takes, rounded to nearest.
 int64_t share(int64_t n, double fraction) {
   return int64_t(std::floor(double(n) * fraction + 0.5));
 }
 
 enum class Kept : uint8_t { train, validation, test };
 
-// Fisher-Yates from the back, ended when the last `count` places are final.
+// Fisher-Yates from the back, which stops once the last `count` elements are final.
 void shuffle_last(std::vector<int64_t>& samples, int64_t count, const Philox& random) {
   const uint64_t end = samples.size() - uint64_t(count);
   for (uint64_t left = samples.size(); left > 1 && left > end; --left) {
@@ -52,7 +52,7 @@ void shuffle_last(std::vector<int64_t>& samples, int64_t count, const Philox& ra
   }
 }
 
-// The last samples are for testing, those before for validation.
+// The last samples are for testing, those before them for validation.
 void deal(const std::vector<int64_t>& samples, int64_t validation, int64_t test,
           std::vector<Kept>& kept) {
   const auto end = samples.end(), middle = end - test, first = middle - validation;
@@ -74,8 +74,8 @@ std::pair<int64_t, int64_t> shares(int64_t n, const SplitRule& rule) {
   return {validation, test};
 }
 
-// Each class by the fractions, rounded down; what is then missing from a part comes from the
-// classes whose share was cut the most.
+// Splits each class by the fractions, rounded down; the rest of a part comes from the classes whose
+// share was rounded the most.
 void split_classes(const SplitRule& rule, std::span<const int32_t> classes,
                    std::vector<Kept>& kept) {
   std::map<int32_t, std::vector<int64_t>> members;
@@ -100,7 +100,7 @@ void split_classes(const SplitRule& rule, std::span<const int32_t> classes,
     });
     for (Shares* shares : order) {
       if (have >= wanted) break;
-      if (shares->validation + shares->test + 1 >= shares->size) continue;  // training comes first
+      if (shares->validation + shares->test + 1 >= shares->size) continue;  // training has priority
       ++(shares->*part);
       ++have;
     }

@@ -15,14 +15,14 @@ static_assert(std::endian::native == std::endian::little, "checksums are of litt
 
 constexpr int64_t kWindow = int64_t{4} << 20;  // bytes read at a time
 
-// The rows in windows: f(begin, end).
+// Calls f(begin, end) for windows of the rows.
 void windows(const Field& field, const std::function<void(int64_t, int64_t)>& f) {
   const int64_t row_bytes = std::max<int64_t>(1, int64_t(field.row_bytes()));
   const int64_t most = std::max<int64_t>(1, kWindow / row_bytes);
   for (int64_t at = 0; at < field.rows(); at += most) f(at, std::min(field.rows(), at + most));
 }
 
-// Counts whole numbers until there are too many different ones, or one is not whole.
+// Counts integers until there are too many different ones, or one is not an integer.
 class Distinct {
  public:
   void add(double value) {

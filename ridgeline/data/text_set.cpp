@@ -14,7 +14,7 @@
 namespace ridgeline::data {
 namespace {
 
-constexpr int kMostClasses = 1 << 20;  // a label beyond this is a damaged file, not a class
+constexpr int kMostClasses = 1 << 20;  // a larger label means a damaged file
 
 }  // namespace
 

@@ -49,7 +49,7 @@ TextSplitter::Block TextSplitter::next(int64_t records, std::vector<uint8_t>& ou
     if (!csv_) ++line_;
     block.records += !blank;
     out.insert(out.end(), text.begin(), text.end());
-    // A block is read on its own: its last line must not run into what is put after it.
+    // A block is read on its own, so its last line must end before what is appended.
     if (text.back() != '\n') out.push_back('\n');
   }
   if (csv_) block.place.columns = csv_->columns();
@@ -73,7 +73,7 @@ bool TextSplitter::next_line(std::string_view& line, bool& blank) {
   used_ =
       end == nullptr ? lines_->size() : size_t(static_cast<const char*>(end) - lines_->data()) + 1;
   line = {lines_->data(), used_};
-  // Lines of JSON may be blank, which LineText's may not.
+  // Lines of JSON may be blank, those of LineText may not.
   blank = columns_.format == TextFormat::jsonl &&
           line.find_first_not_of(" \t\r\n") == std::string_view::npos;
   return true;

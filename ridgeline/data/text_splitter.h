@@ -8,12 +8,12 @@
 
 namespace ridgeline::data {
 
-// Cuts a stream of texts into blocks of whole records without looking at what is in them. This is
-// the cheap part of reading, for callers that let other threads do the rest (open_text of a
+// Divides a stream of texts into blocks of whole records without parsing them. This is the
+// cheap part of reading, for callers that let other threads do the rest (open_text of a
 // MemoryStream).
 class TextSplitter {
  public:
-  // The format must be named. Takes a csv file's header.
+  // The format must be named. Reads a csv file's header.
   TextSplitter(std::unique_ptr<ByteStream> bytes, const TextColumns& columns,
                const TextPlace& place = {});
 
@@ -21,17 +21,17 @@ class TextSplitter {
     int64_t records = 0;
     TextPlace place;
   };
-  // A block ends after the record that makes it this long, however few its records are.
+  // A block ends after the record that makes it this long, however few records it has.
   static constexpr size_t kMostBytes = size_t{8} << 20;
-  // Appends the next records to `out`, as they are written: fewer than asked for at the end of the
-  // stream, or where the block is long. Blank lines that are no records come along uncounted, so
-  // that line numbers stay right.
+  // Appends the next records unchanged to `out`: fewer than requested at the end of the stream, or
+  // if the block is long. Blank lines that are not records are included but not counted, so that
+  // line numbers stay right.
   Block next(int64_t records, std::vector<uint8_t>& out);
 
   // False once the end of the stream has been read.
   bool more() const { return !ended_; }
 
-  // Where things are in the blocks: a csv file's columns as numbers.
+  // The columns in the blocks: a csv file's columns as numbers.
   const TextColumns& columns() const { return columns_; }
 
  private:

@@ -24,7 +24,7 @@ Vocabulary::Vocabulary(std::string symbols) : symbols_(std::move(symbols)) {
     }
     codes_[symbol] = uint8_t(i);
   }
-  // Capitals count as their small letters, unless listed themselves.
+  // Capitals count as lower-case letters, unless listed themselves.
   for (char c = 'A'; c <= 'Z'; ++c) {
     if (codes_[uint8_t(c)] == symbols_.size()) codes_[uint8_t(c)] = codes_[uint8_t(c - 'A' + 'a')];
   }

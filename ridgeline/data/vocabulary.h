@@ -8,12 +8,12 @@
 
 namespace ridgeline::data {
 
-// The characters a text classifier knows. A text becomes codes: the symbol's place in the list, or
-// size() for a character that is not in it and for padding (an all-zero column, once one-hot).
+// The characters that a text classifier knows. A text becomes codes: the symbol's index in the
+// list, or size() for an unknown character and for padding (an all-zero column, once one-hot).
 class Vocabulary {
  public:
-  // Symbols are single ASCII characters; of one that is listed twice, the later place counts.
-  // Throws usage when there is none, a byte is not ASCII, or there are more than 254.
+  // Symbols are single ASCII characters; the later index of a repeated one counts. Throws
+  // Error(usage) if there is none, a byte is not ASCII, or there are more than 254.
   explicit Vocabulary(std::string symbols);
 
   // The 70 symbols of Zhang, Zhao and LeCun (2015), in their order: letters, digits, 33 others ('-'
@@ -24,9 +24,9 @@ class Vocabulary {
   int size() const { return int(symbols_.size()); }
   uint8_t code(char c) const { return codes_[uint8_t(c)]; }
 
-  // Fills `out`: the first out.size() bytes of the text, lower-cased, then padding. `backward` puts
-  // the last of them first, as the paper does. A character outside ASCII is as many unknown ones as
-  // it has bytes.
+  // Fills `out`: the first out.size() bytes of the text, lower-cased, then padding. `backward`
+  // reverses them, as the paper does. A character outside ASCII counts as one unknown character per
+  // byte.
   void encode(std::string_view text, bool backward, std::span<uint8_t> out) const;
 
  private:

@@ -9,7 +9,7 @@ namespace {
 
 constexpr const char* kLibrary = "libridgeline_mpi.so";
 
-// A number from the environment; -1 when it is not set or none.
+// Returns a number from the environment; -1 if it is unset or not a number.
 int number(const char* variable) {
   const char* text = std::getenv(variable);
   if (text == nullptr || *text == '\0') return -1;
@@ -21,7 +21,7 @@ int number(const char* variable) {
 struct Variables {
   const char *by, *rank, *size;
 };
-// srun sets SLURM_STEP_NUM_TASKS for the step it launches; a batch script of its own has none.
+// srun sets SLURM_STEP_NUM_TASKS for the step it launches; a batch script itself has none.
 constexpr Variables kLaunchers[] = {
     {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
     {"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},
@@ -52,7 +52,7 @@ std::unique_ptr<Transport> open_mpi(const Launch& launch) {
 #ifndef RIDGELINE_HAVE_MPI
   refuse("this build has no MPI");
 #endif
-  // Global: Open MPI's own plugins look for its symbols there.
+  // RTLD_GLOBAL, because Open MPI's own plugins look for its symbols there.
   void* library = dlopen(kLibrary, RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr) refuse(dlerror());
   using Make = Transport* (*)();
@@ -63,7 +63,7 @@ std::unique_ptr<Transport> open_mpi(const Launch& launch) {
     refuse(fmt::format("{} sees {} rank{}: its launcher is another one", transport->library(),
                        transport->size(), transport->size() == 1 ? "" : "s"));
   }
-  return transport;  // the library stays open: MPI cannot be unloaded
+  return transport;  // never closed, because MPI cannot be unloaded
 }
 
 }  // namespace ridgeline::dist

@@ -6,8 +6,8 @@
 namespace ridgeline::dist {
 namespace {
 
-// Receives that are open at a time, from all ranks together: bodies are allocated when a message is
-// announced, so this bounds the memory that peers can make us take.
+// The most receives in progress at a time, from all ranks together: bodies are allocated when a
+// message is announced, so this bounds the memory that peers can make us use.
 constexpr size_t kMostReceiving = 64;
 
 }  // namespace

@@ -10,8 +10,8 @@
 
 namespace ridgeline::dist {
 
-// Messages between pairs of ranks that travel while the caller does other things: it hands them in
-// and asks from time to time. One thread at a time, and none while a collective is under way.
+// Asynchronous messages between pairs of ranks: the caller queues them and polls. One thread at a
+// time, and not during a collective.
 class Messages {
  public:
   using Body = std::vector<uint8_t>;
@@ -28,15 +28,15 @@ class Messages {
 
   // The body is kept until it is sent.
   void send(int to, Body body);
-  // Moves things along; the next message that has come in whole, if any. Messages of one rank keep
-  // their order.
+  // Makes progress; returns the next complete message, if any. Messages of one rank keep their
+  // order.
   std::optional<Message> poll();
 
-  bool moved() const { return moved_; }  // whether the last poll() found anything to do
+  bool moved() const { return moved_; }  // whether the last poll() made progress
   bool busy() const { return !sending_.empty() || !receiving_.empty(); }
   size_t unsent() const { return sending_.size(); }
   size_t unsent_to(int rank) const;
-  // A rank is lost: what was on its way to or from it is forgotten.
+  // A rank is lost: drops the messages to and from it.
   void forget(int rank);
 
   double sent_bytes() const { return sent_; }

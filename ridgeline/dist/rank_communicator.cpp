@@ -17,12 +17,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kMostOpen = 1024;  // tickets at a time; a start beyond that waits for the oldest
-// A waiter looks this often before it sleeps: most waits are shorter than a sleep and its wake-up.
+constexpr size_t kMostOpen = 1024;  // tickets at a time; a further start waits for the oldest
+// A waiter polls this often before it sleeps: most waits are shorter than a sleep and its wake-up.
 constexpr int kSpins = 2000;
 
-// Bytes of shared memory that each rank asks for: the gradients of a few million weights fit, and a
-// host that has less gives what is left.
+// Bytes of shared memory that each rank requests: enough for the gradients of a few million
+// weights; a host with less gives what it has.
 constexpr size_t kMostSegment = size_t{32} << 20;
 
 template <typename To, typename From>
@@ -30,7 +30,7 @@ void convert(const From* from, To* to, int64_t count) {
   for (int64_t i = 0; i < count; ++i) to[i] = To(float(from[i]));
 }
 
-// Collective: one rank whose library does not take it is enough.
+// Collective: one rank whose library does not accept it is enough.
 std::string refuse_device_memory(Transport& transport) {
   const int32_t mine = transport.takes_device_memory() ? 1 : 0;
   int32_t all = mine;
@@ -47,7 +47,7 @@ int64_t now_ms() {
       .count();
 }
 
-// Rounds as the wire would, so that one rank computes what several do.
+// Rounds like the wire format, so that one rank computes what several do.
 void SelfCommunicator::all_reduce(const void* from, void* to, int64_t count, DType dtype, Reduce,
                                   DType wire) {
   if (wire == DType::bf16 && dtype == DType::fp32) {
@@ -59,7 +59,7 @@ void SelfCommunicator::all_reduce(const void* from, void* to, int64_t count, DTy
   if (from != to && count > 0) std::memcpy(to, from, size_t(count) * size_of(dtype));
 }
 
-// While one lives, the caller is blocked: its time is counted, and no progress is owed.
+// While an object lives, the caller is blocked: its time is counted, and it need not make progress.
 class RankCommunicator::Waiting {
  public:
   explicit Waiting(RankCommunicator& ranks) : ranks_(ranks), working_(ranks.pulse_ != 0) {
@@ -137,8 +137,8 @@ std::span<const int64_t> RankCommunicator::parts(int64_t count) {
   return parts_;
 }
 
-// Each rank adds up one part, of which all others send it theirs, and sends the sum round: half the
-// bytes of fp32 at the price of two roundings, whatever the number of ranks.
+// Each rank sums one part, which all others send it, and sends the sum to all: half the bytes of
+// fp32 at the cost of two roundings, for any number of ranks.
 void RankCommunicator::do_bf16_sum(const Job& job) {
   const auto counts = parts(job.count);
   const int64_t mine = counts[size_t(rank())];
@@ -167,7 +167,7 @@ void RankCommunicator::do_all_reduce(const Job& job, Reduce how) {
   if (job.dtype != DType::bf16 && job.dtype != DType::fp16) {
     return transport_->all_reduce(job.from, job.to, job.count, job.dtype, how);
   }
-  dispatch_float(job.dtype, [&](auto zero) {  // halves are added in fp32
+  dispatch_float(job.dtype, [&](auto zero) {  // half types are added in fp32
     using T = decltype(zero);
     wide_.resize(size_t(job.count));
     convert(static_cast<const T*>(job.from), wide_.data(), job.count);

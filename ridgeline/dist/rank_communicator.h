@@ -18,24 +18,25 @@
 
 namespace ridgeline::dist {
 
-// Since when this rank's main thread has owed progress, in milliseconds of the steady clock; 0: it
-// waits for others or has nothing to do. The watch's thread reads it.
+// The time since which this rank's main thread must make progress, in milliseconds of the steady
+// clock; 0: it waits for others or is idle. The watchdog's thread reads it.
 using Pulse = std::atomic<int64_t>;
 int64_t now_ms();
 
-// What a command wants to know of the end of ranks. Called by the watch's thread.
+// A command's callbacks for the end of ranks. The watchdog's thread calls them.
 struct RankHooks {
-  // On the root: a rank was lost. True: the run goes on without it; no collective may be made any
-  // more.
+  // On the root: a rank was lost. If it returns true, the run continues without it, and no
+  // collective may be made any more.
   std::function<bool(int rank, const std::string& name)> lost;
-  // Before this process ends by the watch's will: what is written should be whole.
+  // Called before the watchdog ends this process, to complete the output.
   std::function<void()> before_exit;
-  // After that: what the message about a lost rank ends with, in place of the advice to resume.
+  // Called after that: returns the end of the message about a lost rank, instead of the advice to
+  // resume.
   std::function<std::string()> advice;
 };
 
-// A Communicator over a Transport: sums that were started are made by a thread of its own, in
-// order, while the caller computes; where the transport's library does not allow that, at once.
+// A Communicator over a Transport: its own thread makes the sums that were started, in order, while
+// the caller computes; or at once if the transport's library does not allow threads.
 class RankCommunicator final : public Communicator, public SharedSegment, public DeviceSums {
  public:
   explicit RankCommunicator(std::unique_ptr<Transport> transport);
@@ -47,9 +48,10 @@ class RankCommunicator final : public Communicator, public SharedSegment, public
   RankHooks hooks() const;
   // On the root: ends all ranks with `code`; `message` is the last line that any of them writes.
   [[noreturn]] void end(int code, const std::string& message);
-  // How: by the watch, which tells the others, so that they do not take it for a loss.
+  // Sets how: by the watchdog, which notifies the others, so that they do not report a loss.
   void set_end(std::function<void(int code, const std::string& message)> end);
-  // Ranks that were lost and done without: there are no collectives any more, not even the last.
+  // Some ranks were lost and the run continued: no collectives are made any more, not even the
+  // last.
   std::atomic<bool>& broken() { return broken_; }
 
   int rank() const override { return transport_->rank(); }
@@ -112,8 +114,8 @@ class RankCommunicator final : public Communicator, public SharedSegment, public
   double blocked_ = 0;
 
   // Used by one thread at a time: the worker while tickets are open, else the caller.
-  std::optional<SharedSum> shared_;   // of ranks that are all on one host
-  std::vector<std::byte*> segments_;  // of the same
+  std::optional<SharedSum> shared_;   // if all ranks are on one host
+  std::vector<std::byte*> segments_;  // if all ranks are on one host
   size_t segment_bytes_ = 0, reserved_ = 0;
   std::vector<int64_t> parts_;
   std::vector<float> wide_;
@@ -126,8 +128,8 @@ class RankCommunicator final : public Communicator, public SharedSegment, public
   Ticket started_ = 0;
   bool stop_ = false;
   std::atomic<bool> failed_{false};
-  std::exception_ptr failure_;  // the worker's, for the next to wait
-  std::thread worker_;          // made by the first start
+  std::exception_ptr failure_;  // the worker's, for the next waiter
+  std::thread worker_;          // created by the first start
 };
 
 }  // namespace ridgeline::dist

@@ -6,7 +6,7 @@
 
 namespace ridgeline::dist {
 
-// One process alone. Sums over one rank are copies.
+// A single process. Sums over one rank are copies.
 class SelfCommunicator : public Communicator {
  public:
   int rank() const override { return 0; }

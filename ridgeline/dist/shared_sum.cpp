@@ -11,9 +11,9 @@
 namespace ridgeline::dist {
 namespace {
 
-// A microsecond or two: longer than ranks that run side by side are apart at a meeting.
+// A microsecond or two: longer than ranks in parallel differ at a rendezvous.
 constexpr int kLooks = 200;
-constexpr int64_t kBlock = 1024;  // elements that are added up at a time, in the L1 cache
+constexpr int64_t kBlock = 1024;  // elements summed at a time, in the L1 cache
 
 using Counter = std::atomic<uint64_t>;
 static_assert(Counter::is_always_lock_free, "counters are shared between processes");
@@ -66,15 +66,15 @@ void SharedSum::sum_slots(int64_t at, int64_t count, T* to) const {
   }
 }
 
-// Sums one slot's worth. Slots alternate: when one is written again all ranks have met in between,
-// after they had fetched what was in it.
+// Sums one slot's worth. Slots alternate: before one is rewritten all ranks have met, after
+// fetching its contents.
 template <typename T>
 void SharedSum::add_up(const T* from, T* to, int64_t count) {
   const int ranks = int(segments_.size());
   std::copy_n(from, count, slot<T>(rank_));
   meet();
   const Range mine = split(count, int(rank_), ranks);
-  // Nobody else reads this part of this rank's slot before the next meeting.
+  // No other rank reads this part of this rank's slot before the next rendezvous.
   sum_slots(mine.begin, mine.end - mine.begin, slot<T>(rank_) + mine.begin);
   meet();
   for (int r = 0; r < ranks; ++r) {
@@ -84,7 +84,7 @@ void SharedSum::add_up(const T* from, T* to, int64_t count) {
   slot_ ^= 1;
 }
 
-// A slot holds a chunk of each rank's part, so that all have something to add up at any time.
+// A slot holds a chunk of each rank's part, so that every rank always has something to sum.
 template <typename T>
 void SharedSum::add_up_parts(const T* from, T* to, int64_t count) {
   const int ranks = int(segments_.size());

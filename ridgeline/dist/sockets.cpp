@@ -32,7 +32,7 @@ void no_delay(int fd) {
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
 }
 
-// IPv4 addresses of this host but for loopback.
+// Returns the IPv4 addresses of this host except loopback.
 std::string own_addresses() {
   std::string all;
   ifaddrs* list = nullptr;

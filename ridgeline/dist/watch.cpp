@@ -19,7 +19,7 @@ enum class Watch::Kind : uint32_t { hello = 0x52494447, beat, hangs, failed, qui
 
 struct Watch::Head {
   Kind kind;
-  int32_t value;  // of hello: the rank; of failed and quit: the exit code
+  int32_t value;  // for hello: the rank; for failed and quit: the exit code
   uint32_t bytes;
 };
 
@@ -41,8 +41,8 @@ constexpr int64_t kBeatMs = 1000;
 constexpr size_t kMostText = 8192;
 constexpr int kGraceMs = 200;
 constexpr int64_t kPartingMs = 1000;
-// What two ranks may see of the root's silence apart: their own half beats of waiting, and a busy
-// machine.
+// How much two ranks' views of the root's silence may differ: their own half beats of waiting, and
+// a busy machine.
 constexpr int kHearingMs = 2 * int(kBeatMs);
 
 }  // namespace
@@ -105,7 +105,7 @@ void Watch::connect_all() {
   }
 }
 
-// Whoever does not say the token is sent away; whoever does not come in time is missing.
+// A peer without the token is rejected; one that does not arrive in time is missing.
 void Watch::accept_all(int listener, const std::string& token) {
   const int64_t deadline = now_ms() + kConnectMs;
   while (int(peers_.size()) < ranks_.size() - 1 && now_ms() < deadline) {
@@ -150,7 +150,7 @@ void Watch::run() {
     ::poll(fds.data(), fds.size(), int(kBeatMs / 2));
     if (stop_) return;
     const int64_t now = now_ms();
-    // Who was stopped himself has no right to call the others silent.
+    // A process that was stopped itself must not call the others silent.
     if (now - last_loop_ms_ > 4 * kBeatMs) {
       for (auto& peer : peers_) peer->heard_ms = now;
       stopped_ms_ = now - last_loop_ms_;
@@ -164,7 +164,7 @@ void Watch::run() {
     look_for_silence(now);
     if (finished_ms_ > 0 && now - finished_ms_ > silence_ms_) ::_exit(last_code_);
     if (::getppid() != parent_ && !finishing_) {
-      // Everyone on this host notices; one line is enough.
+      // Every rank on this host notices; one line is enough.
       if (ranks_.local_rank() == 0) {
         write_stderr("ridgeline: the launcher has died; continue with --resume\n");
       }
@@ -189,7 +189,7 @@ void Watch::beat() {
   if (kind == Kind::hangs && ranks_.is_root()) accuse(0, "hangs");
 }
 
-// No progress for far longer than any work so far took.
+// Whether it has made no progress for far longer than any work so far took.
 bool Watch::hangs(int64_t now) {
   const int64_t since = ranks_.pulse();
   if (since == 0 || finishing_) return false;
@@ -205,7 +205,7 @@ void Watch::read_from(Peer& peer) {
   if (got <= 0) {
     peer.gone = true;
     if (finishing_) return;
-    // Nor lost: whoever was stopped as long as that was given up by the others, which have ended.
+    // Nor is it lost: if this process was stopped that long, the others have given it up and ended.
     if (stopped_ms_ > silence_ms_ - 2 * kBeatMs && now_ms() - woken_ms_ < 2 * kBeatMs) {
       accuse(ranks_.rank(), fmt::format("was stopped for {} s", stopped_ms_ / 1000));
     }
@@ -229,7 +229,7 @@ void Watch::handle(Peer& peer, const Head& head, const std::string& text) {
     case Kind::hangs:
       return accuse(peer.rank, "hangs");
     case Kind::failed:
-      // What all ranks meet at once (a file that is missing) the root may tell in its own words.
+      // If all ranks fail at once (a missing file), the root may report it in its own words.
       ::usleep(kGraceMs * 1000);
       end_all(head.value, fmt::format("rank {}: {}", peer.rank, text));
     case Kind::quit:
@@ -271,8 +271,8 @@ void Watch::accuse(int rank, const std::string& what) {
       fmt::format("{} of {} {}; {}", name, ranks_.size(), what,
                   hooks.advice ? hooks.advice() : "a run with --out continues with --resume");
   if (ranks_.is_root()) end_all(exit_code(ErrorKind::comm), text);
-  // The root itself: all others see it, the first of them speaks. The rest let it: the launcher
-  // ends everyone as soon as one has ended.
+  // The root itself is lost: all others notice, and the first of them reports it. The launcher ends
+  // everyone as soon as one has ended.
   if (ranks_.rank() == 1) {
     write_stderr("ridgeline: " + one_line(text) + "\n");
   } else {
@@ -282,8 +282,8 @@ void Watch::accuse(int rank, const std::string& what) {
   ::_exit(exit_code(ErrorKind::comm));
 }
 
-// Kills a rank that was stopped, where that can be done: it would keep the locks of its files, and
-// the launcher waiting.
+// Kills a stopped rank if possible: it would keep its file locks, and the launcher would wait for
+// it.
 void Watch::finish_off(Peer& peer) {
   const Seat& seat = seats_[size_t(peer.rank)];
   if (!seat.same_host) return;
@@ -293,7 +293,7 @@ void Watch::finish_off(Peer& peer) {
 
 void Watch::end_all(int code, const std::string& message) {
   if (ending_.exchange(true)) {
-    for (;;) ::pause();  // another thread is at it
+    for (;;) ::pause();  // another thread is already ending the process
   }
   before_exit();
   write_stderr("ridgeline: " + one_line(message) + "\n");
@@ -320,7 +320,7 @@ void Watch::wait_for_close(Peer& peer, int64_t until) {
   pollfd reading{peer.fd, POLLIN, 0};
   for (int64_t left = until - now_ms(); left > 0; left = until - now_ms()) {
     if (::poll(&reading, 1, int(left)) <= 0) continue;
-    // The watch's own thread may have taken the bytes meanwhile.
+    // The watchdog's own thread may have taken the bytes meanwhile.
     const ssize_t got = ::recv(peer.fd, buffer, sizeof(buffer), MSG_DONTWAIT);
     if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) break;
   }
@@ -330,7 +330,7 @@ void Watch::fail(int code, const std::string& message) {
   const std::string line = one_line(message);
   if (ranks_.is_root() || peers_.empty()) end_all(code, line);
   send(*peers_.front(), Kind::failed, code, line);
-  // The root's answer ends this process; if it never comes, nobody is left to speak for us.
+  // The root's answer ends this process; if it never comes, this rank must end by itself.
   for (int i = 0; i < 50; ++i) ::usleep(100'000);
   write_stderr("ridgeline: " + line + "\n");
   ::_exit(code);
@@ -344,7 +344,7 @@ void Watch::leave(int code) {
     }
     part();
   } else {
-    for (int i = 0; i < 300; ++i) ::usleep(100'000);  // until the root says so
+    for (int i = 0; i < 300; ++i) ::usleep(100'000);  // until the root answers
   }
   ::_exit(code);
 }
@@ -356,7 +356,7 @@ void Watch::finish(int code) {
   finished_ms_ = now_ms();
   finishing_ = true;
   for (auto& peer : peers_) send(*peer, Kind::bye, 0);
-  ranks_.barrier();  // nobody closes before all are past the point where it would alarm others
+  ranks_.barrier();  // so that nobody closes while others would still report it
 }
 
 }  // namespace ridgeline::dist

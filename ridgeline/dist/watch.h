@@ -11,34 +11,34 @@
 
 namespace ridgeline::dist {
 
-// Sees to it that a run of several ranks ends as one. Message-passing libraries leave the survivors
-// of a lost rank waiting for ever; so every rank has a thread that keeps a connection of its own
-// with the root's and sends a beat each second. A connection that breaks is a rank that was killed;
-// silence, a rank that was stopped; a beat that says its main thread makes no progress, one that
-// hangs. Whoever sees it tells the root, which names the rank and makes everyone exit. A rank whose
-// launcher has died leaves by itself.
+// A watchdog that ends a run of several ranks as a whole. Message-passing libraries leave the
+// survivors of a lost rank waiting forever, so every rank has a thread that keeps its own
+// connection to the root's and sends a beat each second. A broken connection means that a rank was
+// killed; silence, that it was stopped; a beat without progress of its main thread, that it hangs.
+// Whoever notices tells the root, which names the rank and makes everyone exit. A rank whose
+// launcher has died ends by itself.
 //
-// It listens on loopback when all ranks are on one host, else on every interface, and talks only to
-// those who know the run's token, which travels over the transport.
+// It listens on loopback if all ranks are on one host, else on every interface, and accepts only
+// peers that know the run's token, which is sent over the transport.
 class Watch {
  public:
   struct Options {
     double silence = 20;  // seconds without a beat, or without progress, until a rank is given up
   };
 
-  // Collective. Where no connection can be made (a firewall) the watch does without and says so.
+  // Collective. If no connection can be made (a firewall), the watchdog is disabled and says so.
   Watch(RankCommunicator& ranks, const Options& options);
   ~Watch();
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
-  // Collective: from now on closing connections mean nothing. Where a rank is lost on the way there
-  // and done without, it ends as leave() does. The library's own end, which follows, would wait for
-  // a rank that is lost then: this process ends with `code` after a time of silence.
+  // Collective: from now on closed connections are normal. If a rank is lost on the way and the run
+  // continues without it, this ends like leave(). The library's own finalisation, which follows,
+  // would wait for a rank that is lost then: this process ends with `code` after a time of silence.
   void finish(int code);
 
-  // The end of a run that has lost ranks and gone on: every other rank ends with 0, this one with
-  // `code`, without the library's own end, which would wait for the lost.
+  // Ends a run that has continued without lost ranks: every other rank ends with 0, this one with
+  // `code`, without the library's own finalisation, which would wait for the lost ones.
   [[noreturn]] void leave(int code);
 
   // Ends all ranks with `code`; `message` is the last line that any of them writes.
@@ -62,8 +62,8 @@ class Watch {
   void before_exit();
   void accuse(int rank, const std::string& what);
   [[noreturn]] void end_all(int code, const std::string& message);
-  // Waits a moment for the others to close: a connection closed with bytes unread is reset, which
-  // drops the last message on its way, and the root's end would look like its loss.
+  // Waits a moment for the others to close: a connection closed with unread bytes is reset, which
+  // drops the last message in flight, and the root's end would look like its loss.
   void part();
   void wait_for_close(Peer& peer, int64_t until);
   void finish_off(Peer& peer);
@@ -82,10 +82,10 @@ class Watch {
   int wake_[2] = {-1, -1};
   std::atomic<bool> stop_{false}, ending_{false}, finishing_{false};
   std::atomic<int> last_code_{-1};       // of finish(), once it has begun
-  std::atomic<int64_t> finished_ms_{0};  // when all ranks had come to finish()
+  std::atomic<int64_t> finished_ms_{0};  // when all ranks had called finish()
   int64_t longest_work_ms_ = 0;
   int64_t last_loop_ms_ = 0, last_beat_ms_ = 0;
-  int64_t stopped_ms_ = 0, woken_ms_ = 0;  // how long this process was stopped of late, until when
+  int64_t stopped_ms_ = 0, woken_ms_ = 0;  // how long it was stopped, until when
   std::mutex sending_;
   std::thread thread_;
 };

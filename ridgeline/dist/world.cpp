@@ -32,9 +32,9 @@ Watch::Options watch_options() {
   return options;
 }
 
-// MPI's own start waits for ever for a rank that has ended or was stopped before it got there, and
-// which one it is nobody can know yet. While one lives it says so after a time of silence, and
-// after ten it ends this rank, with which the launcher ends the others.
+// MPI's own start waits forever for a rank that ended or was stopped before it, and which one is
+// unknown at that time. While an object lives, it reports this after a time of silence, and after
+// ten such times it ends this rank, whereupon the launcher ends the others.
 class StartWatch {
  public:
   StartWatch(int rank, double silence)
@@ -72,7 +72,7 @@ std::unique_ptr<World> World::from_environment() {
   std::unique_ptr<World> world(new World);
   const auto launch = find_launch();
   const Watch::Options options = watch_options();
-  std::optional<StartWatch> start;  // until the watch itself is there
+  std::optional<StartWatch> start;  // until the watchdog itself exists
   std::unique_ptr<Transport> transport;
   if (launch) {
     start.emplace(launch->rank, options.silence);
@@ -97,7 +97,7 @@ int World::run(const std::function<int(Communicator&)>& work) {
     auto& ranks = static_cast<RankCommunicator&>(*ranks_);
     if (ranks.broken()) watch_->leave(code);
     watch_->finish(code);
-    std::fflush(nullptr);  // the watch may end this process
+    std::fflush(nullptr);  // the watchdog may end this process
     ranks.transport().finish();
     watch_.reset();
     return code;

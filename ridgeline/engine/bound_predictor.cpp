@@ -28,7 +28,7 @@ BoundPredictor::BoundPredictor(Machine& machine, const LoadedModel& loaded, cons
   if (host || !bind_net(loaded, model, options, one_sample)) bind_plan(loaded, model, options);
 }
 
-// False: the model or the device is none for it.
+// Returns false if the model or the device does not support it.
 bool BoundPredictor::bind_net(const LoadedModel& loaded, const nn::Model& model,
                               const PredictorOptions& options, const OneSampleOptions& one_sample) {
   std::string why = "takes one sample at a time";
@@ -99,7 +99,7 @@ void BoundPredictor::bind_plan(const LoadedModel& loaded, const nn::Model& model
   std::fill_n(host_inputs_.get(), inputs.size(), std::byte{});
   inputs_ = host_inputs_.get();
   outputs_ = host_outputs_.get();
-  // upload() copies between any two memories of which one is the GPU's.
+  // upload() copies between any two memories if one is the GPU's.
   const Tensor tick = runner.plan().peek(runner.lowered().tick.id);
   runner.set_inputs(0, 0, {});
   const auto all = [this, &runtime, &inputs, outputs, tick] {
@@ -108,17 +108,17 @@ void BoundPredictor::bind_plan(const LoadedModel& loaded, const nn::Model& model
     predictor_->runner().plan().run();
     runtime.upload(host_outputs_.get(), outputs.data, outputs.bytes());
   };
-  all();  // kernels are loaded by their first call
+  all();  // kernels are loaded on their first call
   runtime.synchronize();
   predictor_->runner().clear_carried();
   try {
     launch_ = runtime.capture(all, 1);
-  } catch (const Error&) {  // a step that no graph can hold
+  } catch (const Error&) {  // a step that cannot be captured in a graph
     launch_ = all;
   }
 }
 
-// Samples and their lengths come together, and the predictor takes them apart.
+// Samples and their lengths come together, and the predictor separates them.
 void BoundPredictor::bind_sequences(const Tensor& outputs) {
   sample_bytes_ += sizeof(int32_t);
   auto buffer = std::make_shared<Buffer>(sample_bytes_ * size_t(batch_));

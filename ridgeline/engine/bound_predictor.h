@@ -11,31 +11,31 @@
 
 namespace ridgeline::engine {
 
-// A model that answers from host memory to host memory: samples are written to inputs(), run()
-// computes, outputs() has the answers. On a CPU both ends are the plan's own memory. On a GPU one
-// sample through a chain of layers is one launch on a cluster, or a resident kernel; anything else
-// is a graph that begins with the copy of the inputs and ends with that of the outputs, both in
-// pinned memory.
+// A model that predicts from host memory to host memory: write samples to inputs(), call
+// run(), read outputs(). On a CPU both are the plan's own memory. On a GPU one sample through
+// a chain of layers is one launch on a cluster, or a resident kernel; anything else is a
+// graph that begins by copying the inputs and ends by copying the outputs, both in pinned
+// memory.
 class BoundPredictor {
  public:
-  // Throws usage where `resident` is asked for and the model or the device is none for it.
-  // `weights_of` shares its weights with this one; null: nobody does.
+  // Throws Error(usage) if `resident` is asked for and the model or the device does not support it.
+  // It shares the weights of `weights_of`, unless that is null.
   BoundPredictor(Machine& machine, const LoadedModel& loaded, const nn::Model& model,
                  PredictorOptions options, const OneSampleOptions& one_sample,
                  const BoundPredictor* weights_of = nullptr);
 
   int64_t batch() const { return batch_; }
-  int64_t width() const { return width_; }  // outputs of one sample
-  // [batch] samples as the program gathers them, of PredictorOptions::inputs, each behind its
-  // length where it has one (PredictorOptions::lengths).
+  int64_t width() const { return width_; }  // outputs per sample
+  // [batch] samples in the form that the program gathers, PredictorOptions::inputs, each after its
+  // length if it has one (PredictorOptions::lengths).
   std::byte* inputs() const { return inputs_; }
   size_t sample_bytes() const { return sample_bytes_; }
   void run();
-  // The same for memory of the GPU, samples as the program gathers them, without a wait. Only where
-  // takes_device_memory(): a plan computes there, whose outputs are fp32.
+  // Does the same in GPU memory, with samples in the form that the program gathers, and does not
+  // wait. Only if takes_device_memory(): a plan computes there, whose outputs are fp32.
   bool takes_device_memory() const;
   void run_on_device(const void* samples, int64_t count, float* outputs);
-  // to[count][width()] of the last run.
+  // Writes the last run's outputs to to[count][width()].
   void outputs(int64_t count, float* to) const;
 
   size_t state_bytes() const { return state_bytes_; }
@@ -60,12 +60,12 @@ class BoundPredictor {
   std::byte* inputs_ = nullptr;
   const std::byte* outputs_ = nullptr;
   DType output_type_ = DType::fp32;
-  // A plan, and what it takes to reach it from the host.
+  // Used if a plan computes.
   std::unique_ptr<Predictor> predictor_;
   const Program* program_ = nullptr;
   std::shared_ptr<std::byte> host_inputs_, host_outputs_;
-  std::function<void()> launch_;  // of a GPU, and of samples with lengths
-  // Or a net for one sample.
+  std::function<void()> launch_;  // for a GPU, and for samples with lengths
+  // Used if a net for one sample computes.
   std::optional<nn::Lowered> lowered_;
   std::unique_ptr<OneSampleNet> net_;
   bool softmax_ = false, bytes_ = false;

@@ -4,7 +4,7 @@
 
 namespace ridgeline::engine {
 
-// Seconds since it was made.
+// Measures the seconds since its construction.
 class Clock {
  public:
   double seconds() const {

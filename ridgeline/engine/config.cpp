@@ -48,7 +48,7 @@ constexpr std::pair<std::string_view, data::TextFormat> kFormats[] = {
     {"jsonl", data::TextFormat::jsonl},
 };
 
-// Above any use, and small enough that products of two of them fit 64 bits.
+// Larger than anybody needs, and small enough that products of two of them fit 64 bits.
 constexpr int64_t kMostSamples = (int64_t{1} << 31) - 1;
 constexpr int64_t kMostEpochs = int64_t{1} << 20;
 constexpr int64_t kMostSteps = int64_t{1} << 40;
@@ -64,7 +64,7 @@ std::string_view name_in(const std::pair<std::string_view, E> (&table)[N], E val
   return {};
 }
 
-// What a named set says, and what the config says otherwise.
+// Combines a named set's settings with the config's, which take precedence.
 TextConfig read_text(nn::ConfigTable table, const data::SetInfo* set) {
   TextConfig text;
   if (set != nullptr) {
@@ -165,7 +165,7 @@ TrainConfig read_train(nn::ConfigTable table) {
   return train;
 }
 
-// What only a run in bf16 or fp16 can choose.
+// Reads the settings that only a run in bf16 or fp16 has.
 void read_half(nn::ConfigTable& table, RunConfig& run) {
   using Kind = nn::LossScale::Kind;
   run.weights = table.choice<nn::WeightKind>("weights", run.weights, kWeights);
@@ -219,7 +219,7 @@ RunConfig read_run(nn::ConfigTable table) {
   return run;
 }
 
-// The heads say which fields are learnt, unless data.target does.
+// The heads name the fields that are learnt, unless data.target does.
 void settle_heads(Config& config, nn::ConfigTable& model) {
   const std::vector<nn::Head>& heads = config.layers.heads();
   if (!config.data.own) {
@@ -238,7 +238,7 @@ void settle_heads(Config& config, nn::ConfigTable& model) {
     model.fail("heads",
                fmt::format("has {}, but data.target names {} fields", heads.size(), target.size()));
   }
-  // What the whole output would have; the losses are those of the heads.
+  // The loss of the whole output; the losses that are trained are those of the heads.
   config.train.loss = {nn::LossKind::mse};
   config.train.loss_named = true;
 }
@@ -259,8 +259,8 @@ Config parse_config(const std::string& text, const std::string& origin,
                     const std::vector<std::string>& sets) {
   check_set_names(sets);
   nn::ConfigTable root = nn::ConfigTable::parse(text, origin, sets);
-  // Asked for before any is read, so that a misspelt section is named as such and not by what is
-  // then missing.
+  // The sections are looked up first, so that a misspelt section is reported as such and not by the
+  // keys that are then missing.
   nn::ConfigTable data = root.table("data"), model = root.table("model");
   nn::ConfigTable train = root.table("train"), run = root.table("run");
   root.finish();
@@ -271,7 +271,7 @@ Config parse_config(const std::string& text, const std::string& origin,
   config.train = read_train(std::move(train));
   if (!config.data.own) config.train.loss_named = true;
   if (!config.layers.heads().empty()) settle_heads(config, model);
-  // Targets of 0 and 1 are labels unless the config says otherwise: scaled they would be neither.
+  // Targets of 0 and 1 are labels unless the config says otherwise: scaling would change them.
   const bool labels = config.train.loss.kind == nn::LossKind::binary_cross_entropy;
   if (labels && config.data.own && !config.data.own->target_kind) {
     config.data.own->target_kind = data::TargetKind::labels;

@@ -25,31 +25,31 @@ struct ImageSize {
   bool operator==(const ImageSize&) const = default;
 };
 
-// Labelled texts for a classifier: where in the files texts and labels are, and how they become
+// Labelled texts for a classifier: where texts and labels are in the files, and how they become
 // codes and classes. A model file keeps it with the rest of its config, so that inference reads and
 // encodes texts as training did.
 struct TextConfig {
-  std::string train = "train.csv", test = "test.csv";  // in the folder that data.name says
+  std::string train = "train.csv", test = "test.csv";  // in the folder data.name
   data::TextColumns columns;
   data::TextCoding coding;
 };
 
 struct DataConfig {
   std::string name;  // a named set, a folder with IDX files or labelled texts, or a file of text
-  std::optional<TextConfig> text{};    // of labelled texts, filled in for named sets of them
-  std::optional<OwnDataConfig> own{};  // files of one's own; `name` is then that of own->train
+  std::optional<TextConfig> text{};    // for labelled texts; filled in for named sets of them
+  std::optional<OwnDataConfig> own{};  // the user's own files; `name` is then that of own->train
   data::ScaleKind scale = data::ScaleKind::unit;
-  int64_t steps = 64;  // characters of a text in a sample; gradients go back no further
-  std::optional<ImageSize> resize{};  // of the images, when they are loaded
-  // Whether the training set lies in the device's memory for all of the run; unset: if there is
-  // room.
+  int64_t steps = 64;  // characters of a text in a sample; gradients are truncated there
+  std::optional<ImageSize> resize{};  // of images, when they are loaded
+  // Whether the training set stays in device memory for the whole run; unset: if it
+  // fits.
   std::optional<bool> resident{};
-  // Of training images, each epoch anew: moved by up to `shift` pixels, mirrored at random; of
-  // texts: moved by up to `shift` characters.
+  // Augmentation of training images, new in each epoch: shifted by up to `shift` pixels, mirrored
+  // at random; texts are shifted by up to `shift` characters.
   int64_t shift = 0;
   bool flip = false;
-  // A part of the training samples that is kept from training and evaluated instead; one's own
-  // data have a split of their own.
+  // A part of the training samples that is held out for validation; a user's own data have a split
+  // of their own.
   std::optional<data::SplitRule> split{};
 };
 
@@ -61,37 +61,37 @@ struct TrainConfig {
   bool shuffle = true;
   bool drop_last = false;  // leave out the last, smaller batch of an epoch
   nn::Loss loss;
-  bool loss_named = true;  // false: the targets of one's own data decide (engine::settled)
+  bool loss_named = true;  // false: the targets of the user's data decide (engine::settled)
   nn::Optimizer optimizer;
   nn::Schedule schedule;
-  double clip_norm = 0;            // 0: no clipping
-  int64_t eval_every = 1;          // epochs between evaluations; the last epoch always has one
-  int64_t log_steps = 128;         // between lines of metrics.jsonl, which ends of epochs have too
-  int64_t checkpoint_steps = 0;    // 0: not by steps
-  double checkpoint_seconds = 60;  // 0: not by time
-  std::vector<std::string> freeze{};  // numbers or types of layers that keep their weights
-  // With a validation set:
+  double clip_norm = 0;               // 0: no clipping
+  int64_t eval_every = 1;             // epochs between evaluations; the last epoch always has one
+  int64_t log_steps = 128;            // between lines of metrics.jsonl; epochs end with one too
+  int64_t checkpoint_steps = 0;       // 0: not by steps
+  double checkpoint_seconds = 60;     // 0: not by time
+  std::vector<std::string> freeze{};  // numbers or types of layers whose weights are not trained
+  // The following need a validation set.
   bool keep_best = false;         // model.safetensors is the best by `monitor`, not the last
   Metric monitor = Metric::loss;  // of the validation set
-  int64_t patience = 0;  // evaluations without a better one before the run ends; 0: it never does
+  int64_t patience = 0;           // evaluations without improvement before an early stop; 0: none
 };
 
 struct RunConfig {
   std::string device = "auto";  // auto | cpu | cuda | cuda:N
   Precision precision = Precision::fp32;
-  // Of bf16 and fp16; any other precision has them at these defaults.
+  // For bf16 and fp16; any other precision has these defaults.
   nn::WeightKind weights = nn::WeightKind::master;
-  Precision accumulate = Precision::fp32;  // or fp16: what products are summed in
+  Precision accumulate = Precision::fp32;  // or fp16: the type in which products are summed
   nn::LossScale loss_scale;                // dynamic for fp16 unless the config says otherwise
   int threads = 0;                         // 0: all this process may use
   bool deterministic = false;
   bool tune = true;
   bool recompute = false;      // activation checkpointing (nn::LowerOptions)
-  DType reduce = DType::fp32;  // how fp32 gradients travel between ranks: fp32 or bf16
-  // Patterns of the kernels that plans may use (see PlanOptions), "!..." of those they may not.
-  // Only the command line sets them, because names of kernels change from version to version.
+  DType reduce = DType::fp32;  // the type in which ranks exchange fp32 gradients: fp32 or bf16
+  // Patterns of the kernels that plans may use (see PlanOptions), and with "!" of those they may
+  // not. Only the command line sets them, because names of kernels change between versions.
   std::vector<std::string> kernels;
-  bool quiet = false;  // set by the command line: a slow start does not say what it is doing
+  bool quiet = false;  // set by the command line: no messages about a slow start
 };
 
 // A network and how to train it: the TOML file of docs/config.md, checked. Layers hold settings
@@ -102,8 +102,8 @@ struct Config {
   TrainConfig train;
   RunConfig run;
 
-  // Weights not yet initialised; fp64 ones for Precision::fp64, fp32 for any other: what a run in a
-  // half type keeps them in is its own business.
+  // The weights are not yet initialised. They are fp64 for Precision::fp64, else fp32: a run in a
+  // half type converts them itself.
   nn::Model build_model(const Shape& input) const { return build_model(input, run.precision); }
   nn::Model build_model(const Shape& input, Precision precision) const;
 };

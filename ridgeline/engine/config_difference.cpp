@@ -11,7 +11,7 @@ namespace {
 
 using Settings = std::vector<std::pair<std::string, std::string>>;  // key, value
 
-// A key a line, under its [section]; an array that spans lines has an element on each.
+// Each line has a key, under its [section]; an array of several lines has an element on each.
 Settings settings_of(const std::string& toml) {
   Settings settings;
   std::istringstream lines(toml);

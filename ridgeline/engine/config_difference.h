@@ -5,15 +5,15 @@
 
 namespace ridgeline::engine {
 
-// A key with other values in two configs; "" stands for none.
+// A key whose values differ between two configs; "" stands for no value.
 struct Difference {
   std::string key, left, right;  // "train.batch", "17", "16"; "model.layers.0" of a layer
 };
 
-// Of two texts as to_toml(Config) writes them, in their order.
+// Compares two texts written by to_toml(Config), in their order.
 std::vector<Difference> differences(const std::string& left, const std::string& right);
 
-// The keys of such a text: "train.batch".
+// Returns the keys of such a text: "train.batch".
 std::vector<std::string> setting_keys(const std::string& toml);
 
 }  // namespace ridgeline::engine

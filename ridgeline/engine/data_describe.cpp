@@ -34,7 +34,7 @@ struct Described {
 struct DescribedTarget {
   std::string name;
   data::TargetKind kind{};
-  std::vector<std::pair<std::string, int64_t>> classes{};  // with the samples of each
+  std::vector<std::pair<std::string, int64_t>> classes{};  // with their numbers of samples
 };
 
 std::string number(double value) { return fmt::format("{:.6g}", value); }
@@ -56,7 +56,7 @@ std::string type_of(const Field& field) {
   return text;
 }
 
-// "cat 12, dog 30, ..." with the most frequent first.
+// "cat 12, dog 30, ...", the most frequent first.
 std::string counts_of(std::vector<std::pair<std::string, int64_t>> counts) {
   std::ranges::stable_sort(counts, std::ranges::greater{},
                            [](const auto& entry) { return entry.second; });
@@ -216,14 +216,14 @@ Json part_json(const data::SetPart& part, const std::vector<Described>& fields,
   return json;
 }
 
-// Layers of images: two convolutions, which need room for their windows and pools.
+// Whether images are large enough for two convolutions and their pools.
 bool takes_convolutions(const Field& field) {
   const int rank = field.shape.rank();
   return field.dtype == DType::uint8 && (rank == 2 || rank == 3) && field.shape[rank - 1] >= 8 &&
          field.shape[rank - 2] >= 8;
 }
 
-// Layers that read the timesteps of a sequence: tokens become vectors first.
+// Returns layers that read the timesteps of a sequence; tokens become vectors first.
 std::string sequence_layers(const Described& described) {
   const auto& [field, summary] = described;
   const bool tokens = !is_float(field.dtype) && field.shape.rank() == 0 && summary.least >= 0;
@@ -235,11 +235,11 @@ std::string sequence_layers(const Described& described) {
   return text + "  { type = \"gru\", hidden = 64 },\n  { type = \"select\", at = -1 },\n";
 }
 
-// A network for the fields, small enough to train at once on any machine.
+// Returns a config with a network for the fields, small enough to train quickly on any machine.
 std::string ready_config(const std::filesystem::path& path, const std::vector<Described>& fields,
                          const DescribedTarget& target, const DescribeOptions& options) {
   const Field* first = nullptr;
-  const Described* sequence = nullptr;  // where it is all that there is to learn from
+  const Described* sequence = nullptr;  // if it is the only feature
   bool missing = false, others = false;
   int64_t outputs = 1;
   for (const Described& described : fields) {
@@ -288,7 +288,7 @@ std::string ready_config(const std::filesystem::path& path, const std::vector<De
       "  {{ type = \"linear\", out = 64 }},\n  {{ type = \"relu\" }},\n"
       "  {{ type = \"linear\", out = {} }},\n]\n\n[train]\n",
       outputs);
-  // A batch of more than there is to train on would be refused.
+  // A batch larger than the training set would be refused.
   const int64_t batch = samples >= 10000  ? 256
                         : samples >= 1000 ? 64
                                           : std::clamp<int64_t>(samples / 2, 1, 16);

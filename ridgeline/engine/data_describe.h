@@ -9,11 +9,11 @@ namespace ridgeline::engine {
 
 struct DescribeOptions {
   data::SourceOptions source{};
-  // A field, or a file of one array with as many samples. Empty: one called target, label, class or
-  // y; of a table, else the last column.
+  // A field, or a file of one array with as many samples. Empty: a field called target, label,
+  // class or y; else the last column of a table.
   std::string target{};
   bool checksums = false;  // SHA-256 of every field
-  bool config = false;     // write one that trains on this data; needs a target
+  bool config = false;     // write a config that trains on this data; needs a target
 };
 
 struct DescribeReport {
@@ -21,8 +21,8 @@ struct DescribeReport {
   std::string config;  // TOML, if asked for
 };
 
-// What `ridgeline data describe` prints: the fields of a source, their types, ranges and missing
-// values, what there is to learn, and the memory that it takes.
+// The text that `ridgeline data describe` prints: the fields of a source, their types, ranges and
+// missing values, the possible targets, and the memory they take.
 DescribeReport describe_data(const std::filesystem::path& path, const DescribeOptions& options);
 
 }  // namespace ridgeline::engine

@@ -7,7 +7,7 @@
 namespace ridgeline::engine {
 namespace {
 
-constexpr size_t kMostPasses = 64;  // plans that are kept: of 16 batches, forward and backward
+constexpr size_t kMostPasses = 64;  // plans that are kept: 16 batch sizes, forward and backward
 
 Config config_for(const LoadedModel& loaded, const RunConfig& run) {
   Config config = loaded.config;
@@ -63,8 +63,8 @@ Differentiable::Pass& Differentiable::pass(const Key& key) {
   };
   own(made.lowered.x, made.x);
   own(made.lowered.dy, made.dy);
-  // The forward pass has followed the batch's statistics already: the second time they are counted
-  // in memory that nobody reads.
+  // The forward pass has already updated the running statistics, so the second pass updates memory
+  // that nothing reads.
   for (size_t i = 0; key.kind == nn::PassKind::gradients && i < params_.size(); ++i) {
     if (!model_.params()[i].trained()) bound.erase(made.lowered.lowered.params[i].id);
   }

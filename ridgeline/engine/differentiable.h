@@ -12,27 +12,27 @@
 
 namespace ridgeline::engine {
 
-// A model as a function with gradients, for callers that have a loss and an optimizer of their own.
-// The weights lie in memory of this object, where the caller may change them between calls. All
-// numbers are of type(). On a GPU calls return before the device is done; memory of the caller is
-// then memory of that GPU.
+// A model as a function with gradients, for callers with a loss and an optimizer of their own.
+// This object owns the weights, which the caller may change between calls. All numbers are of
+// type(). On a GPU, calls return before the device is done, and the caller's memory must be on
+// that GPU.
 class Differentiable {
  public:
-  // The weights begin as those of `loaded`. Throws usage where nn::lower_pass does.
+  // The initial weights are those of `loaded`. Throws Error(usage) like nn::lower_pass.
   Differentiable(const LoadedModel& loaded, const RunConfig& run);
 
   Machine& machine() { return machine_; }
   DType type() const { return storage(config_.run.precision); }
   const Shape& input() const { return model_.input(); }
   const Shape& output() const { return model_.output(); }
-  // The weights on the device, as nn::Model::params().
+  // The weights on the device, in the order of nn::Model::params().
   const std::vector<Tensor>& params() const { return params_; }
   const std::vector<nn::Param>& specs() const { return model_.params(); }
 
-  // y[n, outputs] = f(x[n, inputs]). `step` is what dropout draws by.
+  // y[n, outputs] = f(x[n, inputs]). `step` selects the dropout mask.
   void forward(const void* x, int64_t n, void* y, int64_t step, bool training);
-  // Gradients of the pass with the same x, step and `training`: dx[n, inputs], unless null, and
-  // those of params(), null for ones that are not wanted. Running statistics stay as they are.
+  // Computes gradients of the pass with the same x, step and `training`: dx[n, inputs], unless
+  // null, and those of params(), null for those not wanted. Running statistics do not change.
   void backward(const void* x, const void* dy, int64_t n, void* dx, std::span<void* const> grads,
                 int64_t step, bool training);
 
@@ -56,7 +56,7 @@ class Differentiable {
   Machine machine_;
   Weights weights_;
   std::vector<Tensor> params_;
-  std::map<Key, Pass> passes_;  // a plan for each batch that was met
+  std::map<Key, Pass> passes_;  // a plan for each batch size so far
 };
 
 }  // namespace ridgeline::engine

@@ -21,7 +21,7 @@ namespace {
 // size that divides the number of samples needs one plan only.
 constexpr int64_t kLeastBatch = 128, kMostBatch = 512;
 
-// Outputs of more numbers than this are not kept, for the sake of memory (64 MB).
+// Outputs of more numbers than this (64 MB) are not kept.
 constexpr int64_t kMostOutputs = int64_t{1} << 24;
 
 int64_t evaluation_batch(int64_t samples, int64_t features) {
@@ -36,8 +36,8 @@ Range share_of(int64_t samples, const Communicator* ranks) {
   return ranks == nullptr ? Range{0, samples} : split(samples, ranks->rank(), ranks->size());
 }
 
-// Images are resized some at a time: all of them, at the size that a model asks for, may be a
-// thousand times what their files hold.
+// Images are resized in blocks: all of them at once, at the size of a model's input, may take a
+// thousand times the memory of their files.
 constexpr int64_t kBlockBytes = int64_t{64} << 20;
 
 Shape resized_shape(const data::SampleSet& set, const DataConfig& config) {
@@ -178,7 +178,7 @@ std::unique_ptr<Runner> Evaluator::make(int64_t batch, const Weights& weights,
                                         const std::vector<std::string>& pinned) {
   nn::LowerOptions options = base_;
   options.batch = batch;
-  // A launch leaves the outputs of its last batch.
+  // A launch returns the outputs of its last batch only.
   options.repeats =
       keeps_outputs() ? 1 : std::max<int64_t>(1, (samples_.end - samples_.begin) / batch);
   nn::Lowered lowered = nn::lower(model_, options);
@@ -204,14 +204,14 @@ void Evaluator::keep_outputs(const Runner& runner, int64_t first) {
   });
 }
 
-// Every rank has its own share; those of the others are zeros there, so that the sum is exact.
+// Each rank fills in its own share and leaves zeros elsewhere, so that the sum is exact.
 void Evaluator::share_outputs() {
   std::vector<double> all(outputs_.begin(), outputs_.end());
   machine_.ranks()->sum(all);
   for (size_t i = 0; i < all.size(); ++i) outputs_[i] = float(all[i]);
 }
 
-// The program's own loss takes its inputs for logits, which those of an ensemble are not.
+// The program's own loss expects logits, but an ensemble outputs probabilities.
 double Evaluator::loss_of_probabilities() const {
   if (!keeps_outputs()) return std::numeric_limits<double>::quiet_NaN();
   constexpr double kLeast = std::numeric_limits<float>::min();

@@ -11,20 +11,20 @@
 
 namespace ridgeline::engine {
 
-// What a model's outputs, [n, outputs] of all samples of a set, are worth beside the loss that it
-// was trained by. `units` as for score_values().
+// Returns metrics of a model's outputs, [n, outputs] for all samples of a set, besides the loss
+// that it was trained with. `units` as for score_values().
 Scores score(const data::SampleSet& set, std::span<const float> outputs, nn::LossKind loss,
              std::span<const double> units = {});
 
-// What an error of 1 of each output is in the data, for values that a preparation has scaled; empty
-// for anything else.
+// Returns the size of an error of 1 of each output in the data's own units, for values that a
+// preparation has scaled; empty for anything else.
 std::vector<double> target_units(const data::Preparation* preparation, const data::SampleSet& set);
 
-// Loss, accuracy and scores of a model over a resident set, of which each rank computes a share.
+// Evaluates a model over a resident set: loss, accuracy and scores. Each rank computes a share.
 class Evaluator {
  public:
   // The set must outlive this. `pinned` are the kernels of a checkpoint, or none; `pinned_tail`
-  // those of the last, smaller batch. `stays`: the set is never replaced.
+  // those of the last, smaller batch. `stays` says that the set is never replaced.
   Evaluator(Machine& machine, const Config& config, const nn::Model& model,
             const data::SampleSet& set, const data::Scaling& scaling,
             const std::vector<std::string>& pinned = {},
@@ -32,14 +32,14 @@ class Evaluator {
 
   void replace(const data::SampleSet& set);  // by another of the same shapes
   void set_units(std::vector<double> units) { units_ = std::move(units); }
-  // Plans for these weights, which must be of the same model; run() does so if it was not done.
+  // Plans for these weights, which must be of the same model; run() does so if needed.
   void prepare(const Weights& weights);
   Evaluation run(const Weights& weights);
   const Runner& runner() const { return *main_; }     // after prepare()
-  const Runner* tail() const { return tail_.get(); }  // of the samples left over, or null
+  const Runner* tail() const { return tail_.get(); }  // for the samples left over, or null
   bool planned() const { return main_ != nullptr; }
-  // What the last run() gave for all samples, [n, outputs]: probabilities, of classes. It is empty
-  // for sequences and for sets of too many outputs to keep, which have no scores.
+  // The outputs of the last run() for all samples, [n, outputs]; probabilities for classes. Empty
+  // for sequences and for sets with too many outputs to keep, which have no scores.
   const std::vector<float>& outputs() const { return outputs_; }
 
  private:
@@ -57,7 +57,8 @@ class Evaluator {
   nn::LowerOptions base_;
   ResidentSet set_;
   std::vector<std::string> pinned_, pinned_tail_;
-  // Each rank computes a part. Of a text, whose chunks follow one another, each computes all.
+  // Each rank computes a part. Consecutive chunks of a text depend on each other, so each rank
+  // computes all.
   bool shared_;
   Range samples_;  // this rank's
   int64_t batch_;
@@ -66,9 +67,9 @@ class Evaluator {
   std::vector<double> units_;
 };
 
-// Evaluates a model file on one part of a set. With an empty `data_name` it is the set that the
-// model was trained on. A model of one's own data takes a file or folder, and `target`, if it is
-// not empty, is a file that holds the targets.
+// Evaluates a model file on one part of a set. If `data_name` is empty, it is the set that the
+// model was trained on. A model of a user's own data takes a file or folder; `target`, if not
+// empty, is a file that holds the targets.
 Evaluation evaluate_file(const std::filesystem::path& file, const std::string& data_name,
                          data::Part part, const std::filesystem::path& data_dir,
                          const ModelOptions& options, std::vector<std::string>& warnings,

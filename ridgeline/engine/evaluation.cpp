@@ -29,7 +29,7 @@ std::string to_text(Metric metric, double value) {
       return fmt::format("{} {:.4f}", name(metric), value);
     case Metric::mse:
     case Metric::mae:
-      break;  // in units of the data, of any size
+      break;  // in the data's own units, of any size
   }
   return fmt::format("{} {:.5g}", name(metric), value);
 }

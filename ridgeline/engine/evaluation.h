@@ -11,23 +11,24 @@
 
 namespace ridgeline::engine {
 
-// How well a model does on a set.
+// The results of a model on a set.
 struct Evaluation {
   double loss = 0;
   double accuracy = 0;  // in [0, 1]; NaN if the targets are values
   int64_t correct = 0, samples = 0;
-  int64_t targets = 0;  // labels in all: one a sample, or more for sequences
+  int64_t targets = 0;  // labels in total: one per sample, or more for sequences
   Scores scores{};
-  std::vector<HeadScores> heads{};  // of a net with several outputs, in place of `scores`
+  std::vector<HeadScores> heads{};  // for a net with several outputs, instead of `scores`
   double seconds = 0;
 };
 
-double value_of(const Evaluation& result, Metric metric);  // NaN: it does not fit the targets
+double value_of(const Evaluation& result, Metric metric);  // NaN if it does not apply
 
-// Every metric that fits, the loss first.
+// Returns every metric that applies, the loss first.
 std::vector<std::pair<Metric, double>> metrics_of(const Evaluation& result);
 
-// The one to show where there is room for one: accuracy of classes, F1 of labels, MAE of values.
+// Returns the metric to show if only one is shown: accuracy for classes, F1 for labels, MAE for
+// values.
 Metric main_metric(const Evaluation& result);
 
 }  // namespace ridgeline::engine

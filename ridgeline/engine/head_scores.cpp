@@ -9,7 +9,7 @@
 namespace ridgeline::engine {
 namespace {
 
-// Columns [begin, begin + count) of rows of `width`.
+// Returns the columns [begin, begin + count) of rows of `width`.
 std::vector<float> columns(std::span<const float> rows, int64_t width, int64_t begin,
                            int64_t count) {
   std::vector<float> taken;

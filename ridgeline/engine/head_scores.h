@@ -10,15 +10,15 @@
 
 namespace ridgeline::engine {
 
-// What an evaluation says of one of a net's several outputs.
+// The results of one of a net's several outputs.
 struct HeadScores {
   std::string name;
   double accuracy = Scores::kNone;  // in [0, 1]; NaN if it learns values
   Scores scores{};
 };
 
-// Of all heads; `outputs` and the set's targets have them side by side. `units` as in score_values,
-// one for each number of a target.
+// Scores all heads; `outputs` and the set's targets have them side by side. `units` as in
+// score_values, one for each number of a target.
 std::vector<HeadScores> score_heads(const nn::Model& model, const data::SampleSet& set,
                                     std::span<const float> outputs, std::span<const double> units);
 

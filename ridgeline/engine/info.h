@@ -13,17 +13,17 @@ struct InfoReport {
   std::string text, json;
 };
 
-// This build, this machine and what was measured on it. `measure` measures the ceilings again;
-// else those kept from before are shown, if any. Collective over `ranks` where they are several:
-// then it names what carries their messages too.
+// Describes this build, this machine and its measured ceilings. `measure` measures the ceilings
+// again; otherwise the kept ones are shown, if any. Collective over `ranks` if there are several;
+// then it also names the library that carries their messages.
 InfoReport info(const RunConfig& run, bool measure, Communicator* ranks = nullptr);
 
-// A Markdown table of the kernels of this build and what their traits say.
+// Returns a Markdown table of the kernels of this build and their traits.
 std::string kernel_list();
 
 std::string version();  // "0.1.0"
 
-// What a page says about where it was made: version, compiler, CPU features, date.
+// Returns the origin lines of a page: version, compiler, CPU features, date.
 std::vector<std::pair<std::string, std::string>> environment();
 
 }  // namespace ridgeline::engine

@@ -17,15 +17,15 @@ void transform(data::SampleSet& set, const DataConfig& config) {
   data::resize(set, config.resize->height, config.resize->width);
 }
 
-// A set of one text, or the path of a file: the files of images come in folders.
+// Whether it is a set of one text, or the path of a file: image files come in folders.
 bool is_text(const std::string& name) {
   if (const data::SetInfo* set = data::find_known_set(name)) return set->text;
   std::error_code ignored;
   return std::filesystem::is_regular_file(name, ignored);
 }
 
-// A part of a set of labelled texts; without names for them `classes` are known, or as many as it
-// shows (0).
+// Loads a part of a set of labelled texts. Without names of classes, there are `classes` of them,
+// or as many as occur (0).
 data::SampleSet load_records(const DataConfig& config, const std::string& name, data::Part part,
                              const std::filesystem::path& data_dir, int classes) {
   if (!config.text) {
@@ -52,7 +52,7 @@ bool is_images(const DataConfig& config, const std::string& name) {
   return !is_records(config, name) && !is_text(name);
 }
 
-// The file of a text; none for images.
+// Returns the file of a text; nothing for images.
 std::optional<std::filesystem::path> text_file(const std::string& name,
                                                const std::filesystem::path& data_dir) {
   if (!is_text(name)) return std::nullopt;

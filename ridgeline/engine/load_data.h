@@ -8,8 +8,8 @@
 
 namespace ridgeline::engine {
 
-// The set that a config names: images, resized where it says so (once, when loaded, so that all
-// that follows sees bytes as it always does), or a text as streams of its batch.
+// Loads the set that a config names: images, resized if it says so (once, when loaded, so that the
+// rest of the program sees bytes), or a text as streams of its batch.
 // `mapped`: the training inputs of a large file may stay in it (SampleSet::source).
 data::DataSet load_data(const Config& config, const std::filesystem::path& data_dir,
                         bool mapped = false);
@@ -17,12 +17,12 @@ data::DataSet load_data(const Config& config, const std::filesystem::path& data_
 // Configs that load the same bytes have the same key.
 std::string data_key(const Config& config);
 
-// One part of the set `name` for a model of this config; `symbols` are those of the text it was
-// trained on, or none.
+// Loads one part of the set `name` for a model of this config; `symbols` are those of the text it
+// was trained on, or empty.
 data::SampleSet load_data_part(const Config& config, const std::string& name, data::Part part,
                                const std::filesystem::path& data_dir, int classes,
                                const std::string& symbols);
-// Loads images as they are in their files, whatever size the config wants.
+// Loads images as stored in their files, whatever size the config wants.
 data::SampleSet load_stored_part(const Config& config, const std::string& name, data::Part part,
                                  const std::filesystem::path& data_dir, int classes,
                                  const std::string& symbols);

@@ -17,7 +17,7 @@
 namespace ridgeline::engine {
 namespace {
 
-// Runs with other numbers of threads have ceilings of their own, beside these.
+// Runs with other numbers of threads have their own ceilings, beside these.
 std::filesystem::path ceilings_file(Device device, int threads = 0) {
   if (device.is_host()) {
     return cache_file(fmt::format("ceilings-{}.json", threads));
@@ -25,7 +25,7 @@ std::filesystem::path ceilings_file(Device device, int threads = 0) {
   return cache_file(fmt::format("ceilings-cuda-{}.json", device.index));
 }
 
-// "auto" and "cuda" of several ranks: one GPU each, in turn.
+// With several ranks, "auto" and "cuda" give each rank one GPU in turn.
 Device device_of_rank(const RunConfig& run, const Communicator* ranks) {
   Device device = choose_device(run.device);
   const bool any = run.device == "auto" || run.device == "cuda";
@@ -34,10 +34,10 @@ Device device_of_rank(const RunConfig& run, const Communicator* ranks) {
   return all.empty() ? device : all[size_t(ranks->local_rank()) % all.size()];
 }
 
-// The device of a run, fit for its precision.
+// Returns the device of a run, which must support its precision.
 Device device_for(RunConfig run, const Communicator* ranks) {
   Device device = device_of_rank(run, ranks);
-  if (run.device == "auto" && device.is_host()) settle_device(run);  // says why
+  if (run.device == "auto" && device.is_host()) settle_device(run);  // reports why
   if (!has_precision(device, run.precision)) {
     throw_error(ErrorKind::usage, "precision {} is not available on {}; use one of {}",
                 name(run.precision), to_string(device), to_string(precisions_of(device)));
@@ -51,7 +51,7 @@ Device device_for(RunConfig run, const Communicator* ranks) {
   return device;
 }
 
-// A pattern of --kernels that no kernel fits is a slip of the pen.
+// A pattern of --kernels that no kernel matches is a typing error.
 void check_fits_one(const std::string& pattern, const KernelTable& kernels) {
   std::vector<std::string_view> names;
   const KernelTable peers = peer_kernels();  // which `bench` can be asked for
@@ -67,8 +67,8 @@ void check_fits_one(const std::string& pattern, const KernelTable& kernels) {
               near.empty() ? "`ridgeline plan CONFIG` lists them" : "did you mean " + near + "?");
 }
 
-// The runtime of a device, with `threads` cut to what the system gives. That is said once: a
-// command may open its device many times.
+// Opens the runtime of a device, with `threads` reduced to what the system allows. The reduction is
+// reported once: a command may open its device many times.
 std::unique_ptr<Runtime> open_device(Device device, int& threads) {
   if (device.is_host()) {
     const int wanted = threads;
@@ -92,7 +92,7 @@ std::string tuning_text(size_t done, size_t all, double seconds) {
   return text + fmt::format(", about {} left", duration(std::max(1.0, left)));
 }
 
-// Takes the notice away when what it tells of is done.
+// Clears the notice when the work that it describes is done.
 struct Cleared {
   StartNotice& notice;
   ~Cleared() { notice.clear(); }
@@ -143,7 +143,7 @@ Machine::Machine(const RunConfig& run, Communicator* ranks)
   options_.deterministic = run.deterministic;
   options_.measuring = [notice = notice_.get(), clock = Clock(), begin = 0.0](size_t done,
                                                                               size_t all) mutable {
-    if (done == 0) begin = clock.seconds();  // another plan's kernels
+    if (done == 0) begin = clock.seconds();  // the first kernel of another plan
     notice->say(tuning_text(done, all, clock.seconds() - begin));
   };
   for (const std::string& pattern : run.kernels) {

@@ -11,31 +11,32 @@
 
 namespace ridgeline::engine {
 
-// "auto" is the first GPU this build can use, else the CPU. Throws usage for what is no device.
+// "auto" is the first GPU this build can use, else the CPU. Throws Error(usage) for anything that
+// is not a device.
 Device choose_device(const std::string& text);
 
-// Puts the chosen device in the place of "auto". Says so on stderr when that is the CPU although
-// the machine has an NVIDIA driver.
+// Replaces "auto" by the chosen device. Reports it on stderr if that is the CPU although the
+// machine has an NVIDIA driver.
 void settle_device(RunConfig& run);
 
-// What a device can compute in: tf32 and fp32x3 are ways of a GPU to multiply.
+// Whether a device supports a precision: tf32 and fp32x3 exist only on GPUs.
 bool has_precision(Device device, Precision precision);
 
-// A device ready to plan for: its runtime, the table of kernels and the tuning cache.
+// A device to plan for: its runtime, the table of kernels and the tuning cache.
 class Machine {
  public:
-  // Throws device when it is not there, usage when it cannot compute in the run's precision.
-  // Settles the device as above. `ranks`, if any, must outlive it: each rank of a host takes the
-  // GPU of its own number, and its share of the threads.
+  // Throws Error(device) if it does not exist, Error(usage) if it cannot compute in the run's
+  // precision. Resolves "auto" as above. `ranks`, if any, must outlive it: each rank of a host
+  // takes the GPU of its own number, and its share of the threads.
   explicit Machine(const RunConfig& run, Communicator* ranks = nullptr);
   static Machine reference();  // the CPU with its reference kernels alone, one kernel an op
 
   Runtime& runtime() { return *runtime_; }
   const KernelTable& kernels() const { return kernels_; }
-  // Those and the ones that read weights when they are prepared, for plans of inference whose
+  // Includes kernels that read the weights when they are prepared, for inference plans whose
   // weights are in place and never change.
   const KernelTable& inference_kernels() const { return inference_kernels_; }
-  // Plans made from now on do without some kernels.
+  // Plans made from now on exclude some kernels.
   void except(const std::function<bool(const Kernel&)>& unwanted) {
     std::erase_if(kernels_, unwanted);
     std::erase_if(inference_kernels_, unwanted);
@@ -48,14 +49,14 @@ class Machine {
   Device device() const { return runtime_->device(); }
   Communicator* ranks() const { return runtime_->ranks(); }  // null: alone
 
-  // After each plan: what took long is done. Where measuring was cut short, the plans that follow
-  // do not try for as long again.
+  // Called after each plan: clears the notice. If measuring was cut short, later plans do not
+  // measure as long again.
   void planned(const Explanation& explanation);
 
-  // Measured now or kept from before.
+  // Measures the ceilings, or returns the kept ones.
   std::optional<prof::Ceilings> ceilings(bool again = false);
-  std::optional<prof::Ceilings> kept_ceilings() const;  // from before, if any
-  static bool keeps_ceilings(Device gpu);               // a file is there; opens no device
+  std::optional<prof::Ceilings> kept_ceilings() const;  // from an earlier run, if any
+  static bool keeps_ceilings(Device gpu);               // whether a file exists; opens no device
 
  private:
   int threads_;

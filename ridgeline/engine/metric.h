@@ -6,7 +6,7 @@
 
 namespace ridgeline::engine {
 
-// What an evaluation measures. Names are those of train.monitor, of JSON and of TensorBoard.
+// The metrics of an evaluation. The names are those of train.monitor, of JSON and of TensorBoard.
 enum class Metric { loss, accuracy, top5, f1, auc, mse, mae, r2 };
 
 constexpr std::pair<std::string_view, Metric> kMetrics[] = {

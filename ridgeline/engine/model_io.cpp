@@ -15,7 +15,7 @@ constexpr const char* kScale = "ridgeline.scale";
 constexpr const char* kShift = "ridgeline.shift";
 constexpr const char* kClasses = "ridgeline.classes";
 constexpr const char* kSymbols =
-    "ridgeline.symbols";  // in hexadecimal: any bytes may be among them
+    "ridgeline.symbols";  // in hexadecimal, because they may be any bytes
 constexpr const char* kPreparation = "ridgeline.preparation";  // as JSON
 
 template <typename T>
@@ -76,7 +76,7 @@ nn::Metadata describe_model(const nn::Model& model, const Config& config,
   return metadata;
 }
 
-// What a model learnt of its data must fit what it takes and gives.
+// Checks that the preparation fits the model's inputs and outputs.
 std::optional<data::Preparation> read_preparation(const nn::TensorFile& file,
                                                   const nn::Model& model, int classes,
                                                   const nn::Loss& loss) {
@@ -146,8 +146,8 @@ LoadedModel load_tensors(const nn::TensorFile& tensors, const ModelOptions& opti
   config.run.weights = is_half(precision) ? trained.weights : nn::WeightKind::master;
   config.run.accumulate = trained.accumulate;
   config.run.loss_scale = trained.loss_scale;
-  // Weights trained in tf32 or fp32x3 are fp32 weights, which every device can compute with, and
-  // those of sums in fp16 do as well with longer sums.
+  // Weights trained in tf32 or fp32x3 are fp32 weights, which every device can use, and weights
+  // trained with fp16 sums also work with longer sums.
   const Device device = choose_device(config.run.device);
   if (!options.precision && !has_precision(device, precision)) {
     config.run.precision = Precision::fp32;
@@ -166,7 +166,7 @@ LoadedModel load_tensors(const nn::TensorFile& tensors, const ModelOptions& opti
       read_preparation(tensors, loaded.model, loaded.classes, loaded.config.train.loss);
   const Shape& output = loaded.model.output();
   const bool fits = output.numel() == loaded.classes ||
-                    (output.rank() == 2 && output[1] == loaded.classes);  // of each step
+                    (output.rank() == 2 && output[1] == loaded.classes);  // of each timestep
   if (!loaded.preparation && (loaded.classes < 1 || !fits)) {
     throw_error(ErrorKind::model, "{}: metadata names {} but the model gives {}", tensors.origin(),
                 counted(loaded.classes, "class", "classes"), counted(output.numel(), "output"));

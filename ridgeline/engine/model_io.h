@@ -19,29 +19,30 @@ struct LoadedModel {
   data::Scaling scaling;
   int classes = 0;      // 0: its outputs are values
   std::string symbols;  // by code, of the text it was trained on; else empty
-  std::optional<data::Preparation> preparation{};  // of a model of one's own data
+  std::optional<data::Preparation> preparation{};  // for a model of a user's own data
   std::vector<std::string> warnings;
 };
 
 struct ModelOptions {
   RunConfig run;                       // device, threads, tuning; the precision is the next line's
-  std::optional<Precision> precision;  // instead of the one it was trained in
-  bool strict = false;  // NaN and infinite weights are errors, and missing checksums are said
+  std::optional<Precision> precision;  // overrides the precision it was trained in
+  bool strict = false;  // NaN and infinite weights are errors, and missing checksums are reported
 };
 
-// Throws model when the file is not one of ours or does not fit its own description.
+// Throws Error(model) if the file is not one of ours or does not match its own description.
 LoadedModel load_model(const std::filesystem::path& file, const ModelOptions& options);
 // Loads the bytes of a model file; messages begin with `origin`.
 LoadedModel load_model(std::vector<std::byte> bytes, const std::string& origin,
                        const ModelOptions& options);
 
-// What a model file says about itself: nn::model_metadata, and how bytes become inputs.
+// Returns the description in a model file: nn::model_metadata, and how bytes become inputs.
 nn::Metadata describe_model(const nn::Model& model, const Config& config,
                             const data::Scaling& scaling, int classes,
                             const std::string& symbols = {},
                             const data::Preparation* preparation = nullptr);
 
-// Of a folder that train --out made: its model; throws model when it has none. Of a file: the file.
+// Returns the model in a folder that train --out made, or the file itself; throws Error(model) if
+// the folder has none.
 std::filesystem::path model_path(const std::filesystem::path& file_or_folder);
 
 }  // namespace ridgeline::engine

@@ -9,7 +9,8 @@ namespace ridgeline::engine {
 namespace {
 
 constexpr std::string_view kRecurrent[] = {"rnn", "gru", "lstm"};
-// Layers that compute each timestep by itself. `linear` does where its weights stay of one shape.
+// Layers that compute each timestep by itself. `linear` does if the shape of its weights stays the
+// same.
 constexpr std::string_view kByTimestep[] = {
     "linear", "embedding", "dropout",    "flatten", "relu",     "tanh",     "sigmoid",
     "gelu",   "silu",      "leaky_relu", "elu",     "softplus", "hardswish"};

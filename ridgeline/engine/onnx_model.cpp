@@ -14,7 +14,7 @@ namespace {
 
 std::string config_text(const onnx::ImportedModel& imported, const std::filesystem::path& file,
                         bool classes, bool prepared) {
-  // A model of one's own data names a file of them: there is none, and messages name this one.
+  // A model of a user's own data names a data file; there is none here, so messages name this file.
   std::string text = fmt::format("[data]\n{} = {}\n", prepared ? "train" : "name",
                                  nn::toml_text(file.filename().string()));
   if (!prepared) text += "scale = \"raw\"\n";
@@ -23,7 +23,7 @@ std::string config_text(const onnx::ImportedModel& imported, const std::filesyst
   return text + fmt::format("]\n[train]\nloss = \"{}\"\n", classes ? "cross-entropy" : "mse");
 }
 
-// A field of numbers for each input, taken as they are, and what the outputs mean.
+// Makes a preparation with a field of plain numbers for each input, and the meaning of the outputs.
 data::Preparation make_preparation(const onnx::ImportedModel& imported, const Shape& output,
                                    bool classes, const std::string& origin) {
   using Json = nlohmann::ordered_json;
@@ -64,7 +64,7 @@ data::Preparation make_preparation(const onnx::ImportedModel& imported, const Sh
 void fill_weights(nn::Model& model, onnx::ImportedModel& imported, const std::string& origin,
                   bool strict, std::vector<std::string>& warnings) {
   for (nn::Param& param : model.params()) {
-    if (param.kind == nn::ParamKind::counter) continue;  // begins at zero, as its memory does
+    if (param.kind == nn::ParamKind::counter) continue;  // starts at zero, like its memory
     const auto found =
         std::ranges::find(imported.weights, param.name, &onnx::ImportedModel::Weight::name);
     const std::span<float> to = param.value.span<float>();
@@ -78,7 +78,7 @@ void fill_weights(nn::Model& model, onnx::ImportedModel& imported, const std::st
       warnings.push_back(fmt::format("{}: '{}' has {} not finite", origin, param.name,
                                      counted(bad, "weight that is", "weights that are")));
     }
-    found->values = {};  // so that weights are in memory once
+    found->values = {};  // so that weights are in memory only once
   }
   if (strict && !warnings.empty()) throw_error(ErrorKind::model, "{}", fmt::join(warnings, "; "));
 }
@@ -119,8 +119,8 @@ LoadedModel make_model(onnx::ImportedModel imported, const std::filesystem::path
 
 namespace {
 
-// Numbers that are only shifted and scaled, as (x - shift) * scale, joined in the order of the
-// features. None: the preparation does more.
+// Returns the features if they are only shifted and scaled, as (x - shift) * scale, in their order;
+// nothing if the preparation does more.
 std::optional<onnx::ExportOptions::Affine> simple_scaling(const data::Preparation& preparation) {
   onnx::ExportOptions::Affine affine;
   for (const data::Feature& feature : preparation.features()) {

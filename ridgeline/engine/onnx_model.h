@@ -11,33 +11,34 @@
 
 namespace ridgeline::engine {
 
-// What an ONNX file does not say of a model.
+// Facts about a model that an ONNX file does not contain.
 struct OnnxOptions {
   onnx::ImportOptions graph{};
-  // The outputs are logits of classes: a softmax follows. A graph that ends in one has them anyway.
+  // The outputs are logits of classes: a softmax follows. A graph that ends in a softmax has
+  // classes anyway.
   bool classes = false;
-  // Samples are images of bytes, scaled so: raw or unit. None: samples are numbers.
+  // Samples are images of bytes, scaled as raw or unit. Unset: samples are numbers.
   std::optional<data::ScaleKind> images{};
 };
 
-// An ONNX file as a model of ours. Numbers are taken as they are; a model of classes names them by
-// their numbers. Throws as onnx::import_model.
+// Loads an ONNX file as a model. Numbers are not scaled; classes are named by their numbers. Throws
+// like onnx::import_model.
 LoadedModel load_onnx(const std::filesystem::path& file, const ModelOptions& options,
                       const OnnxOptions& onnx = {});
 
-// Makes the model of a graph that has been imported; `file` is its name for messages.
+// Makes the model of an imported graph; `file` is its name for messages.
 LoadedModel make_model(onnx::ImportedModel imported, const std::filesystem::path& file,
                        const ModelOptions& options, const OnnxOptions& onnx = {});
 
-// The bytes of the model file of a loaded model.
+// Returns the bytes of the model file of a loaded model.
 std::vector<std::byte> to_model_file(const LoadedModel& loaded);
 
 struct OnnxExport {
   std::string bytes;
-  std::vector<std::string> warnings;  // what the file does not do that `infer` does
+  std::vector<std::string> warnings;  // what `infer` does that the file does not
 };
 
-// A loaded model as an ONNX file. Scaling of bytes and of numbers is part of the graph; a
+// Converts a loaded model to an ONNX file. Scaling of bytes and of numbers is part of the graph; a
 // preparation of categories, logarithms or missing values is not, and a warning says so.
 OnnxExport export_onnx(const LoadedModel& loaded, int64_t opset, bool half_weights);
 

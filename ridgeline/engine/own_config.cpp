@@ -17,7 +17,7 @@ using data::TargetKind;
 using data::UnseenRule;
 using Header = data::TableOptions::Header;
 
-// The first name of a value is the one that is written.
+// Each value is written by its first name.
 constexpr std::pair<std::string_view, ScaleKind> kScales[] = {
     {"raw", ScaleKind::raw},  {"unit", ScaleKind::unit},    {"standard", ScaleKind::standard},
     {"none", ScaleKind::raw}, {"min-max", ScaleKind::unit},

@@ -11,10 +11,10 @@
 
 namespace ridgeline::engine {
 
-// A person's own data: files or folders that data::open_source reads, and the rules by which their
+// A user's own data: files or folders that data::open_source reads, and the rules by which their
 // fields become inputs and targets. It is the [data] section of a config that has a key `train`.
 struct OwnDataConfig {
-  struct Column {  // what differs for one field
+  struct Column {  // settings of one field
     std::string name;
     std::optional<data::ScaleKind> scale{};
     bool log = false;
@@ -26,9 +26,9 @@ struct OwnDataConfig {
   };
 
   std::string train, validation, test;  // files or folders; empty: the split makes the part
-  // Fields, or a file that holds one array. None: as data::default_target says.
+  // Fields, or a file that holds one array. Empty: as data::default_target says.
   std::vector<std::string> target{};
-  std::string validation_target, test_target;  // files, of a target that is a file
+  std::string validation_target, test_target;  // files, if the target is a file
   std::vector<std::string> features{};         // none: all fields but the target and texts
   std::optional<data::TargetKind> target_kind{};
   data::ScaleKind target_scale = data::ScaleKind::standard;  // of values
@@ -37,28 +37,28 @@ struct OwnDataConfig {
   data::UnseenRule unseen = data::UnseenRule::refuse;
   std::vector<Column> columns{};
   std::optional<data::WindowRule> windows{};
-  std::string lengths{};            // a field or a file: how many timesteps each sample has
-  std::optional<int64_t> length{};  // longer sequences are cut to it
+  std::string lengths{};            // a field or a file with the number of timesteps of each sample
+  std::optional<int64_t> length{};  // longer sequences are cut to this
   double validation_part = 0;
   std::optional<double> test_part{};  // none: a tenth, unless `test` names one
   uint64_t split_seed = 1;
   std::optional<bool> stratify{};  // none: if the targets are classes
   data::TableOptions::Header header = data::TableOptions::Header::automatic;
-  std::string separator{};  // one character, or "tab"; empty: found from the file
-  int channels = 0;         // of images: 1 or 3; 0: as they are
-  // Files of nothing but numbers: their type, and the shape of a sample. Empty: files say what they
-  // are.
+  std::string separator{};  // one character, or "tab"; empty: detected from the file
+  int channels = 0;         // of images: 1 or 3; 0: unchanged
+  // For raw files of numbers: their type, and the shape of a sample. Empty: files describe
+  // themselves.
   std::string dtype{};
   std::vector<int64_t> shape{};
-  std::string target_dtype{};  // of a target file of nothing but numbers, one a sample
+  std::string target_dtype{};  // of a raw target file, one number per sample
 
-  data::PrepareRules rules() const;  // with the target's names as they are given here
+  data::PrepareRules rules() const;  // with the target's names as given here
   data::SourceOptions source_options() const;
 
   bool operator==(const OwnDataConfig&) const = default;
 };
 
-// Reads the keys of the [data] section that own data have; the others are left to the caller.
+// Reads the keys of the [data] section for own data; the caller reads the others.
 OwnDataConfig read_own_data(nn::ConfigTable& table);
 std::string to_toml(const OwnDataConfig& own);  // lines of the [data] section
 

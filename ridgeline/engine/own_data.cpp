@@ -19,7 +19,7 @@ using data::FieldSet;
 using data::Preparation;
 using data::SampleSet;
 
-constexpr double kUsualTestPart = 0.1;  // where the config names neither a test set nor a split
+constexpr double kUsualTestPart = 0.1;  // if the config names neither a test set nor a split
 
 HostTensor make_targets(const FieldSet& set, const data::Target& target,
                         std::span<const int64_t> samples) {
@@ -46,8 +46,8 @@ HostTensor make_targets(const FieldSet& set, const data::Target& target,
 
 using SharedPreparation = std::shared_ptr<const Preparation>;
 
-// `samples` are windows' first timesteps where the preparation makes windows. Inputs of so many
-// bytes as `least_mapped` says stay in their file if they can.
+// `samples` are the windows' first timesteps if the preparation makes windows. Inputs of at least
+// `least_mapped` bytes stay in their file if they can.
 SampleSet make_samples(const FieldSet& set, const SharedPreparation& prepared,
                        std::span<const int64_t> samples, std::string name,
                        std::optional<int64_t> least_mapped = std::nullopt) {
@@ -80,8 +80,8 @@ std::vector<int64_t> all_of(int64_t count) {
   return all;
 }
 
-// Samples of one part: themselves, or the windows that lie within them. Timesteps that do not
-// follow one another belong to different windows.
+// Returns the samples of one part: the samples themselves, or the windows that lie within them. A
+// window holds only consecutive timesteps.
 std::vector<int64_t> starts_of(const std::vector<int64_t>& part,
                                const std::optional<data::WindowRule>& windows) {
   if (!windows || part.empty()) return part;
@@ -100,7 +100,7 @@ std::vector<int64_t> starts_of(const std::vector<int64_t>& part,
   return starts.empty() ? data::window_starts(longest, *windows) : starts;  // throws
 }
 
-// What the heads of a net learn, field by field.
+// Returns the targets of a net's heads, field by field.
 std::vector<data::TargetKind> kinds_of(const std::vector<nn::Head>& heads) {
   std::vector<data::TargetKind> kinds;
   for (const nn::Head& head : heads) {
@@ -112,7 +112,7 @@ std::vector<data::TargetKind> kinds_of(const std::vector<nn::Head>& heads) {
   return kinds;
 }
 
-// The rules of the config, with what the data and the layers add.
+// Returns the rules of the config, completed from the data and the layers.
 data::PrepareRules rules_of(const Config& config, const OwnSources& sources) {
   data::PrepareRules rules = config.data.own->rules();
   rules.target = sources.train.target;
@@ -129,7 +129,7 @@ data::PrepareRules rules_of(const Config& config, const OwnSources& sources) {
   return rules;
 }
 
-// Shares the samples out, and notes in `rules` what kind of target was found.
+// Splits the samples, and records in `rules` the kind of target that was found.
 data::Split split_own(const OwnSources& sources, const OwnDataConfig& own,
                       data::PrepareRules& rules) {
   data::SplitRule rule;
@@ -161,7 +161,7 @@ data::Split split_own(const OwnSources& sources, const OwnDataConfig& own,
   return split_samples(set.size(), rule, classes);
 }
 
-// Learns from split.train and prepares all parts.
+// Fits the preparation to split.train and prepares all parts.
 data::DataSet prepare_split(const OwnDataConfig& own, const OwnSources& sources,
                             const data::PrepareRules& rules, const data::Split& split,
                             const Preparation* known,
@@ -175,7 +175,7 @@ data::DataSet prepare_split(const OwnDataConfig& own, const OwnSources& sources,
     return make_samples(from, preparation, starts_of(part, preparation->windows()),
                         fmt::format("{} ({})", own.train, what), least);
   };
-  // Pixels that are scaled by the mean of all of them must be in memory.
+  // Pixels that are scaled by their overall mean must be in memory.
   const bool whole =
       own.scale == data::ScaleKind::standard && input_dtype(*preparation) == DType::uint8;
   result.train = make(set, split.train, "train", whole ? std::nullopt : least_mapped);
@@ -204,10 +204,10 @@ data::DataSet prepare(const Config& config, const OwnSources& sources, const Pre
 }  // namespace
 
 data::DataSet load_own_data(const Config& config, const Preparation* known, bool mapped) {
-  // Images that are moved or mirrored must be in memory.
+  // Images that are shifted or mirrored must be in memory.
   const bool plain = config.data.shift == 0 && !config.data.flip;
-  // A smaller set is prepared at once: that takes a few tenths of a second, and on a CPU a step is
-  // then up to a fifth faster.
+  // A smaller set is prepared in advance: that takes a few tenths of a second, and on a CPU a step
+  // is then up to a fifth faster.
   constexpr int64_t kLarge = int64_t{512} << 20;
   std::optional<int64_t> least_mapped;
   if (mapped && plain) least_mapped = config.data.resident == false ? 0 : kLarge;
@@ -295,7 +295,7 @@ SampleSet load_prepared(const fs::path& path, const std::string& target,
 
 namespace {
 
-// The columns of categories among the features that a preparation makes.
+// Returns the categorical columns among the features that a preparation makes.
 std::vector<nn::ColumnEmbeddingLayer::Column> category_columns(const Preparation& preparation) {
   std::vector<nn::ColumnEmbeddingLayer::Column> columns;
   int64_t at = 0;
@@ -307,7 +307,8 @@ std::vector<nn::ColumnEmbeddingLayer::Column> category_columns(const Preparation
   return columns;
 }
 
-// Where a field's numbers lie in the input, and its own shape where it has more than one dimension.
+// Returns the position of a field's numbers in the input, and its own shape if it has more than one
+// dimension.
 std::pair<nn::FieldsLayer::Part, std::vector<int64_t>> find_field(const Preparation& preparation,
                                                                   const std::string& name) {
   int64_t at = 0;
@@ -331,7 +332,7 @@ std::pair<nn::FieldsLayer::Part, std::vector<int64_t>> find_field(const Preparat
               quote(name), near.empty() ? "" : fmt::format("; did you mean '{}'?", near));
 }
 
-// Tells layers that read some fields where these lie.
+// Sets the positions of the fields in layers that read fields.
 void settle_fields(nn::Graph& graph, const Preparation* preparation) {
   if (preparation == nullptr) return;
   std::vector<nn::GraphLayer> layers = graph.layers();
@@ -349,7 +350,7 @@ void settle_fields(nn::Graph& graph, const Preparation* preparation) {
     }
     const std::string before = each.layer->to_toml();
     each.layer = layer->with_parts(std::move(parts), std::move(shape));
-    // The text of a layer begins with its name and inputs, and may stand in a block.
+    // The text of a layer begins with its name and inputs, and may be part of a block.
     for (std::string& text : toml) {
       const size_t found = text.find(before.substr(2));
       if (found != std::string::npos) {
@@ -361,9 +362,9 @@ void settle_fields(nn::Graph& graph, const Preparation* preparation) {
   if (changed) graph = nn::Graph(std::move(layers), std::move(toml), graph.heads());
 }
 
-// Tells a column_embedding that stands first which columns the table has.
+// Sets the columns of the table in a column_embedding that is the first layer.
 void settle_columns(nn::Graph& graph, const Preparation* preparation) {
-  // A layer of a block is written with its block, and settled by hand.
+  // A layer of a block is written with its block; the user sets its columns.
   if (graph.empty() || graph.layers().front().path != "0") return;
   const auto* layer = dynamic_cast<const nn::ColumnEmbeddingLayer*>(graph[0].get());
   if (layer == nullptr || layer->knows_columns() || preparation == nullptr) return;

@@ -15,25 +15,26 @@
 
 namespace ridgeline::engine {
 
-// Opens the data that config.data.own names, shares its samples out, learns from those to train on
-// how fields become inputs and targets, and prepares all parts. Pixels alone stay bytes; everything
-// else becomes fp32. `known` is used in the place of what would be learnt. `mapped`: the inputs of
-// the training part may stay in a large file, to be prepared as they are asked for.
+// Opens the data that config.data.own names, splits the samples, fits the preparation of inputs and
+// targets to the training part, and prepares all parts. Pixels alone stay bytes; everything else
+// becomes fp32. `known` replaces the fitted preparation. `mapped`: the inputs of the training part
+// may stay in a large file and are prepared when they are needed.
 data::DataSet load_own_data(const Config& config, const data::Preparation* known = nullptr,
                             bool mapped = false);
 
-// Loads such data for cross-validation. Each fold learns its preparation from its own training
-// samples alone.
+// Loads such data for cross-validation. Each fold fits its preparation to its own training samples
+// only.
 class OwnFolds {
  public:
-  // Opens the data. Throws usage when it has a validation part already.
+  // Opens the data. Throws Error(usage) if it already has a validation part.
   explicit OwnFolds(const Config& config);
 
   int64_t samples() const { return int64_t(split_.train.size()); }  // timesteps, of windows
-  // The class of each sample; empty where the targets are not classes.
+  // The class of each sample; empty if the targets are not classes.
   std::span<const int32_t> classes() const { return classes_; }
   bool in_order() const { return own_.windows.has_value(); }
-  // Samples i with fold_of[i] == fold are the validation part, and the others are trained on.
+  // The samples i with fold_of[i] == fold are the validation part; the others are the training
+  // part.
   data::DataSet make(std::span<const int> fold_of, int fold) const;
 
  private:
@@ -44,10 +45,10 @@ class OwnFolds {
   std::vector<int32_t> classes_;
 };
 
-// Prepares fields in memory by the rules of config.data.own, whose file names are not looked at.
-// `target` are fields of `train`; the other parts have the same fields. Where there is no `test`, a
-// part of `train` is taken, unless `all_train`: then there is nothing to test on. `known` is used
-// in the place of what would be learnt.
+// Prepares fields in memory by the rules of config.data.own, whose file names are ignored.
+// `target` are fields of `train`; the other parts have the same fields. Without `test`, a part of
+// `train` is taken, unless `all_train`: then there is no test part. `known` replaces the fitted
+// preparation.
 struct OwnParts {
   data::FieldSet train;
   std::vector<std::string> target;
@@ -57,22 +58,22 @@ struct OwnParts {
 data::DataSet prepare_own_data(const Config& config, OwnParts parts,
                                const data::Preparation* known = nullptr);
 
-// All samples of a set with their targets, prepared.
+// Prepares all samples of a set with their targets.
 data::SampleSet prepare_samples(const data::FieldSet& set, const data::Preparation& preparation,
                                 std::string name);
 
-// Inputs of fp32 that stay where the caller has them, on the host or on a GPU, with their targets.
-// The preparation must be one that hands inputs on as they are (hands_on).
+// Takes fp32 inputs in place from the caller's memory, on the host or on a GPU, with their targets.
+// The preparation must leave inputs unchanged (hands_on).
 data::SampleSet prepare_in_place(const Tensor& inputs, const data::FieldSet& targets,
                                  const data::Preparation& preparation, std::string name);
 bool hands_on(const data::Preparation& preparation);
 
-// All samples of a file with their targets, prepared; `target` is a file that holds these, or
+// Prepares all samples of a file with their targets; `target` is a file that holds these, or
 // empty.
 data::SampleSet load_prepared(const std::filesystem::path& path, const std::string& target,
                               const data::Preparation& preparation, const Config& config);
 
-// The config with what only the data could say: the loss, where none is named, and the columns of a
+// Returns the config completed from the data: the loss, if none is named, and the columns of a
 // column_embedding.
 Config settled(Config config, const data::DataSet& set);
 

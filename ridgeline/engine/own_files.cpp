@@ -13,7 +13,7 @@ namespace ridgeline::engine {
 namespace fs = std::filesystem;
 namespace {
 
-// The first `most` bytes, or none.
+// Returns the first `most` bytes, or none.
 std::string head_of(const fs::path& file, size_t most) {
   std::error_code error;
   if (!fs::is_regular_file(file, error)) return {};
@@ -33,7 +33,7 @@ std::string config_mark(const std::string& toml) {
       crc32_text(toml));
 }
 
-// Version 0.1 put no mark into its config, but the same text into the checkpoint and the model.
+// Version 0.1 did not mark its config, but wrote the same text into the checkpoint and the model.
 bool is_config_of(const fs::path& tensor_file, const std::string& toml) {
   if (!is_own_tensor_file(tensor_file)) return false;
   try {
@@ -50,7 +50,8 @@ bool is_own_tensor_file(const fs::path& file) {
   if (head.size() <= 8) return false;
   const std::string_view json = std::string_view(head).substr(8);
   if (nn::has_own_head(json)) return true;
-  // Version 0.1. Other programs that copy its metadata do not keep the order of the keys.
+  // The form of version 0.1. Other programs that copy its metadata do not keep the order of the
+  // keys.
   const std::string_view sorted = R"({"__metadata__":{"format":"pt","ridgeline.c)";
   return json.starts_with(sorted) && (json.substr(sorted.size()).starts_with("heckpoint\"") ||
                                       json.substr(sorted.size()).starts_with("lasses\""));
@@ -62,7 +63,7 @@ bool is_own_metrics(const fs::path& file) {
   if (fs::file_size(file, error) == 0 && !error) return true;
   const std::string head = head_of(file, 64);
   for (const std::string_view own : {R"({"event":"train","step":)", R"({"event":"eval","step":)"}) {
-    // The first line of a killed run may be cut off.
+    // The first line of a killed run may be truncated.
     if (!head.empty() && head.starts_with(own.substr(0, head.size()))) return true;
   }
   return false;

@@ -17,7 +17,7 @@ using data::Field;
 using data::FieldSet;
 using data::Preparation;
 
-// The feature of a model whose inputs are pixels and nothing else, or null.
+// Returns the feature of a model whose only inputs are pixels, or null.
 const data::ImageFeature* only_image(const Preparation& preparation) {
   if (preparation.features().size() != 1 || preparation.windows()) return nullptr;
   return std::get_if<data::ImageFeature>(&preparation.features().front());
@@ -34,7 +34,7 @@ void gather_pixels(const FieldSet& set, const data::ImageFeature& image,
   gather(field, samples, out);
 }
 
-// The timesteps that the windows at `starts` take, prepared, and the windows cut out of them.
+// Prepares the timesteps that the windows at `starts` need, and copies the windows out of them.
 void fill_windows(const FieldSet& set, const Preparation& preparation,
                   std::span<const int64_t> starts, std::span<float> out) {
   const data::WindowRule& rule = *preparation.windows();
@@ -46,7 +46,7 @@ void fill_windows(const FieldSet& set, const Preparation& preparation,
   data::gather_windows<float>(timesteps, preparation.width(), local, rule, out);
 }
 
-// Tokens are exact as floats: there are at most 2^24.
+// Tokens are exact as floats, because there are at most 2^24.
 void make_tokens(const FieldSet& set, const Preparation& preparation,
                  std::span<const int64_t> samples, std::span<int32_t> out) {
   std::vector<float> block;
@@ -59,7 +59,7 @@ void make_tokens(const FieldSet& set, const Preparation& preparation,
                             });
 }
 
-// Prepares samples of one field as they are asked for, from where the file is mapped.
+// Prepares samples of one field from a mapped file when they are needed.
 class MappedInputs final : public data::InputSource {
  public:
   MappedInputs(const FieldSet& set, std::shared_ptr<const Preparation> preparation,
@@ -83,7 +83,7 @@ class MappedInputs final : public data::InputSource {
 
   void gather(std::span<const int32_t> samples, std::span<std::byte> out) const override {
     const size_t each = size_t(shape_.numel()) * size_of(dtype_);
-    // Samples lie far apart, and memory answers several times sooner if it is asked ahead.
+    // Samples are far apart in memory, and prefetching makes reads several times faster.
     constexpr size_t kAhead = 16, kLine = 64, kMostLines = 8;
     const size_t bytes = std::min(field_.row_bytes(), kMostLines * kLine);
     for (size_t i = 0; i < samples.size(); ++i) {
@@ -108,8 +108,8 @@ class MappedInputs final : public data::InputSource {
     }
   }
 
-  // What NumberFeature::apply computes, bit for bit, for a sample of finite numbers; false, with
-  // nothing of use written, where one is not.
+  // Computes what NumberFeature::apply does, bit for bit, for a sample of finite numbers. Returns
+  // false if a number is not finite; the output is then undefined.
   bool scale(const std::byte* from, float* out) const {
     switch (field_.dtype) {
       case DType::fp32:
@@ -152,7 +152,7 @@ class MappedInputs final : public data::InputSource {
   std::vector<int64_t> samples_;
   DType dtype_;
   Shape shape_;
-  const data::NumberFeature* plain_ = nullptr;  // scaled and nothing else
+  const data::NumberFeature* plain_ = nullptr;  // set if values are only scaled
 };
 
 }  // namespace
@@ -169,7 +169,7 @@ HostTensor make_inputs(const FieldSet& set, const Preparation& preparation,
     make_tokens(set, preparation, samples, inputs.span<int32_t>());
   } else if (const auto source =
                  mapped_inputs(set, {std::shared_ptr<const void>(), &preparation}, samples)) {
-    // Of samples that lie far apart, what lies between need not be prepared.
+    // If samples are far apart, those between them are not prepared.
     std::vector<int32_t> all(samples.size());
     std::iota(all.begin(), all.end(), 0);
     source->gather(all, std::as_writable_bytes(inputs.span<float>()));
@@ -203,7 +203,7 @@ std::shared_ptr<const data::InputSource> mapped_inputs(
   const Field& field = set.field(data::field_of(feature));
   if (std::holds_alternative<data::CategoryFeature>(feature) || preparation->sequence() != nullptr)
     return nullptr;
-  // Values in memory may go before the set does; those of a file stay with it.
+  // Values in memory may be freed before the set; those of a file live as long as the set.
   if (!field.values->resident().empty() || field.values->map().empty()) return nullptr;
   FieldSet alone(set.name());
   alone.add(field);

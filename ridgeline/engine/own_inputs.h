@@ -15,35 +15,36 @@ namespace ridgeline::engine {
 // tokens, else fp32.
 DType input_dtype(const data::Preparation& preparation);
 
-// The samples of a set that a model sees: one a sample, or one a window of timesteps. Targets are
-// not looked at.
+// The number of samples that a model sees in a set: one per sample, or one per window of timesteps.
+// Ignores targets.
 int64_t prepared_samples(const data::FieldSet& set, const data::Preparation& preparation);
 
-// The inputs of these samples, which ascend; they are windows' first timesteps where the
-// preparation makes windows.
+// Returns the inputs of these samples, which must ascend; they are the windows' first timesteps if
+// the preparation makes windows.
 HostTensor make_inputs(const data::FieldSet& set, const data::Preparation& preparation,
                        std::span<const int64_t> samples);
 
-// How many timesteps these samples have, [samples] int32; empty where they are no sequences.
+// Returns the number of timesteps of these samples, [samples] int32; empty if they are not
+// sequences.
 HostTensor make_lengths(const data::FieldSet& set, const data::Preparation& preparation,
                         std::span<const int64_t> samples);
 
-// Makes them when they are asked for, from a field that lies in a mapped file; null where the
-// inputs need more than one field, or windows, or the file cannot be mapped.
+// Prepares inputs when they are needed, from a field in a mapped file; null if the inputs need more
+// than one field, or windows, or the file cannot be mapped.
 std::shared_ptr<const data::InputSource> mapped_inputs(
     const data::FieldSet& set, std::shared_ptr<const data::Preparation> preparation,
     std::span<const int64_t> samples);
 
-// Appends the inputs of the samples [begin, end) in the type that a model takes. Before those of a
-// sequence is the number of its timesteps, an int32.
+// Appends the inputs of the samples [begin, end) in the model's input type. Each sequence is
+// preceded by its number of timesteps, an int32.
 void append_inputs(const data::FieldSet& set, const data::Preparation& preparation, int64_t begin,
                    int64_t end, std::vector<uint8_t>& out);
 
-constexpr int64_t kPreparedBlock = 4096;  // samples prepared at a time, at most
+constexpr int64_t kPreparedBlock = 4096;  // most samples prepared at a time
 constexpr int64_t kPreparedNumbers = int64_t{1} << 22;
 
-// Calls apply(begin, end, span) for ranges of a set that hold the samples, and copies what it wrote
-// for each of them, `width` numbers, to `out` in their order. Samples ascend.
+// Calls apply(begin, end, span) for ranges of a set that contain the samples, and copies the
+// `width` numbers of each sample to `out` in order. Samples must ascend.
 template <typename T, typename F>
 void prepare_selected(std::span<const int64_t> samples, int64_t width, T* out, F&& apply) {
   std::vector<T> block;

@@ -24,7 +24,7 @@ data::SourceOptions source_options(const DataConfig& config) {
   return options;
 }
 
-// Returns the options that a model's training data were read with.
+// Returns the options with which a model's training data were read.
 data::SourceOptions source_options(const DataConfig& config, const Preparation& preparation) {
   data::SourceOptions options = source_options(config);
   options.table.categories = preparation.table_options().categories;
@@ -38,7 +38,7 @@ bool is_target(const Preparation& preparation, const std::string& name) {
                                      preparation.target()->fields.end();
 }
 
-// The one input of a model goes by its file's name, which is another for every file.
+// A model's only input has the name of its file, which differs from file to file.
 FieldSet with_known_name(FieldSet set, const Preparation& preparation) {
   if (preparation.features().size() != 1) return set;
   const std::string& wanted = data::field_of(preparation.features().front());
@@ -67,7 +67,8 @@ void refuse_empty(const FieldSet& set, const std::string& path) {
   if (set.size() == 0) throw_error(ErrorKind::data, "{}: holds no samples", path);
 }
 
-// The target of a part beside the training part: fields of the same names, or a file of its own.
+// Adds the target of a part other than the training part: fields of the same names, or a file of
+// its own.
 void join_part_target(FieldSet& set, const std::string& file, const OwnSources::Train& train,
                       const char* key, const std::string& dtype) {
   if (!file.empty()) {
@@ -93,7 +94,8 @@ FieldSet renamed(const FieldSet& set, const std::string& from, const std::string
 
 namespace {
 
-// The samples of `field`, [timesteps, ...] each, without what is behind their own timesteps.
+// Returns the samples of `field`, [timesteps, ...] each, without the padding after their own
+// timesteps.
 Field as_sequence(const Field& field, const Field& lengths) {
   std::vector<double> own(size_t(lengths.samples));
   read_doubles(lengths, 0, lengths.samples, own);
@@ -175,7 +177,7 @@ OwnSources open_sources(const Config& config) {
                              std::optional<FieldSet>& part) {
     if (path.empty()) return;
     data::SourceOptions same = options;
-    // Columns are of the kinds that they have in training, whatever these cells look like.
+    // Columns have the kinds that they had in training, whatever these cells look like.
     for (const Field& field : result.train.set.fields()) {
       if (source.table && field.kind == data::FieldKind::category) {
         same.table.categories.push_back(field.name);
@@ -184,7 +186,7 @@ OwnSources open_sources(const Config& config) {
     data::OpenedSource opened = data::open_source(path, same);
     part = take_part(opened, key);
     refuse_empty(*part, path);
-    // The array of a part goes by its file's name.
+    // The array of a part has the name of its file.
     const std::vector<Field>& fields = part->fields();
     if (!source.table && fields.size() == 1 && result.train.set.fields().size() == 2 &&
         result.train.set.find(fields.front().name) == nullptr) {
@@ -205,7 +207,7 @@ std::vector<std::string> join_target(FieldSet& set, const std::vector<std::strin
                                      bool table, const std::string& dtype) {
   if (target.empty()) {
     const auto found = data::default_target(set, table);
-    if (!found || set.field(*found).has_lengths()) return {};  // texts are learnt from, not learnt
+    if (!found || set.field(*found).has_lengths()) return {};  // texts are features, not targets
     return {*found};
   }
   std::error_code ignored;
@@ -227,12 +229,12 @@ std::vector<std::string> join_target(FieldSet& set, const std::vector<std::strin
     }
     Field field = opened.fields().front();
     if (set.find(field.name) != nullptr) field.name = "target";
-    // One number a sample is often stored as a column.
+    // A single number per sample is often stored as a column.
     if (field.shape.rank() == 1 && field.shape[0] == 1) field.shape = {};
     set.add(field);
     return {field.name};
   }
-  for (const std::string& name : target) (void)set.field(name);  // throws, with the names there are
+  for (const std::string& name : target) (void)set.field(name);  // throws, and lists the fields
   return target;
 }
 

@@ -11,8 +11,8 @@
 
 namespace ridgeline::engine {
 
-// A person's own data as they are in their files: the parts that a config names or that a file
-// holds, before any are split off and before anything is learnt from them.
+// A user's own data as in the files: the parts that a config names or that a file holds, before the
+// split and before any preparation.
 struct OwnSources {
   struct Train {
     data::FieldSet set;  // its fields include the target
@@ -21,30 +21,30 @@ struct OwnSources {
   };
   Train train;
   std::optional<data::FieldSet> validation{}, test{};
-  bool all_train = false;  // nothing is set aside to test on
+  bool all_train = false;  // no test part is split off
 };
 
-// Opens what config.data.own names.
+// Opens the files that config.data.own names.
 OwnSources open_sources(const Config& config);
 
-// Finds the target of a set: the given fields, or the one array of a file, which joins the set.
-// None given: as data::default_target says; of texts, none. `dtype` is that of a file of nothing
-// but numbers, one a sample; empty: the file says what it is. Throws with the fields there are.
+// Finds the target of a set: the given fields, or the one array of a file, which joins the set. If
+// none is given: as data::default_target says; for texts, none. `dtype` is that of a raw file, one
+// number per sample; empty: the file describes itself. Throws with the names of the fields.
 std::vector<std::string> join_target(data::FieldSet& set, const std::vector<std::string>& target,
                                      bool table, const std::string& dtype = {});
 
-// Makes the field `lengths` of the set, or the one array of that file, the lengths of the samples
-// of another: of `name`, or, where that is empty, of the one field of arrays that is no target.
-// That field becomes a sequence. Throws usage, with the fields, where that is none or not clear.
+// Makes the field `lengths` of the set, or the one array of that file, the lengths of another
+// field: of `name`, or, if that is empty, of the only array field that is not a target. That field
+// becomes a sequence. Throws Error(usage), with the fields, if there is none or several.
 data::FieldSet join_lengths(const data::FieldSet& set, const std::string& lengths,
                             const std::string& name, const std::vector<std::string>& target);
 
-// The fields of a file or folder as a model with this preparation knows them: read as its training
-// data were, and, where the model has one input field, under that field's name.
+// Opens the fields of a file or folder for a model with this preparation: read like its training
+// data, and, if the model has one input field, under that field's name.
 data::FieldSet open_prepared(const std::filesystem::path& path,
                              const data::Preparation& preparation, const Config& config);
 
-// The set with the field `from` under the name `to`.
+// Returns the set with the field `from` renamed to `to`.
 data::FieldSet renamed(const data::FieldSet& set, const std::string& from, const std::string& to);
 
 }  // namespace ridgeline::engine

@@ -11,7 +11,7 @@
 namespace ridgeline::engine {
 namespace {
 
-// A sample without its timesteps, as one timestep: [28, 28] -> [28], [64] codes -> [1].
+// Returns one timestep of a sample: [28, 28] -> [28], [64] codes -> [1].
 Shape timestep_of(const Shape& sample, bool codes) {
   if (codes) return {1};
   return sample.rank() > 1 ? sample.drop_front() : sample;
@@ -120,9 +120,10 @@ void PlainInputs::apply(const void* samples, int64_t count, void* inputs) const 
   }
 }
 
-// The usual case, fast. Returns false, with nothing of use written, where a number is not finite.
+// The fast path of the usual case. Returns false if a number is not finite; the output is then
+// undefined.
 bool PlainInputs::apply_plainly(const float* from, int64_t timesteps, float* to) const {
-  constexpr uint32_t kExponent = 0x7f800000;  // all ones: infinite, or no number
+  constexpr uint32_t kExponent = 0x7f800000;  // all ones: infinite or NaN
   const auto all = size_t(timesteps * width_);
   uint32_t bad = 0;
   for (size_t i = 0; i < all; ++i) {

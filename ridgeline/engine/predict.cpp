@@ -17,10 +17,10 @@ nn::Lowered lower_inference(const Config& config, const nn::Model& model,
   options.set_inputs = predictor.inputs;
   options.carry_state = predictor.carry_state;
   options.lengths = predictor.lengths;
-  // A model that answers for each timestep has the probabilities of each.
+  // A model with an output for each timestep has probabilities for each.
   const Shape& output = model.output();
   if (classes > 0 && output.rank() == 2 && output[1] == classes) options.targets = output[0];
-  // The outputs of the last layer are what a model that was trained with mse gives.
+  // A model that was trained with mse outputs the last layer unchanged.
   if (predictor.answer == Answer::logits) options.loss = {nn::LossKind::mse};
   options.batch = options.set_samples = options.order_samples = predictor.batch;
   return nn::lower(model, options);
@@ -39,7 +39,7 @@ PredictorOptions predictor_options(const LoadedModel& loaded, int64_t batch, Ans
 
 namespace {
 
-// The same of the model with its norms folded, if it has such; ops belong to the layers of `model`.
+// Lowers the model with its norms folded, if it has any; ops belong to the layers of `model`.
 nn::Lowered lower_inference(const Config& config, const nn::Model& model,
                             const std::optional<nn::FoldedModel>& folded,
                             const data::Scaling& scaling, int classes,

@@ -7,7 +7,7 @@
 namespace ridgeline::engine {
 namespace {
 
-constexpr int64_t kMostSamples = int64_t{1} << 20;  // of a call: more is a slip of the pen
+constexpr int64_t kMostSamples = int64_t{1} << 20;  // per call: more is a typing error
 
 RunConfig run_of(const LoadedModel& loaded, const PrepareOptions& options) {
   RunConfig run = loaded.config.run;
@@ -16,7 +16,7 @@ RunConfig run_of(const LoadedModel& loaded, const PrepareOptions& options) {
   run.tune = options.tune;
   run.quiet = true;
   // With one thread nothing may allocate or lock after the preparation, which a vendor's library
-  // does not promise.
+  // does not guarantee.
   if (options.threads == 1) run.kernels.push_back("!cpu.*onednn*");
   return run;
 }

@@ -82,7 +82,7 @@ bool Progress::due() const {
 void Progress::update(const State& state) {
   if (quiet_) return;
   if (!terminal_) {
-    // Nothing for the first stretch: a short run is told by its evaluations alone.
+    // Prints nothing at first: for a short run its evaluations suffice.
     if (last_ >= 0) line(figures(state));
     last_ = clock_.seconds();
     return;

@@ -6,8 +6,8 @@
 
 namespace ridgeline::engine {
 
-// What a run has to tell while it runs: a bar that redraws itself on a terminal, plain lines
-// anywhere else. All of it goes to stderr.
+// Shows the progress of a run on stderr: a bar that redraws itself on a terminal, plain lines
+// elsewhere.
 class Progress {
  public:
   enum class Style { automatic, none };  // automatic: a bar on a terminal, else lines
@@ -23,7 +23,7 @@ class Progress {
     double seconds_left = 0;
     std::string last_score{};  // of the last evaluation; empty: there was none
   };
-  // True when the bar is due: the state is then worth making.
+  // True if the bar is due, so that the caller should compute the state.
   bool due() const;
   void update(const State& state);
 
@@ -39,8 +39,8 @@ class Progress {
   double last_ = -1e9;
 };
 
-// What a start that takes long is doing: said when half a second has passed, then now and then, on
-// a terminal in a line that is drawn anew. Start-up never waits for anybody to answer it.
+// Shows what a long start-up is doing: after half a second, then at intervals, on a terminal in a
+// line that is redrawn. It never waits for an answer.
 class StartNotice {
  public:
   explicit StartNotice(Progress::Style style);
@@ -49,7 +49,7 @@ class StartNotice {
   StartNotice& operator=(const StartNotice&) = delete;
 
   void say(const std::string& text);
-  void clear();  // the line goes; the next one may come
+  void clear();  // removes the line; another may follow
 
  private:
   bool quiet_, terminal_;
@@ -59,7 +59,7 @@ class StartNotice {
 };
 
 std::string duration(double seconds);   // "1:02:03", "4:05", "12 s", "340 ms"
-std::string engineering(double value);  // "12.3 k", "4.56 G": a unit follows at once
+std::string engineering(double value);  // "12.3 k", "4.56 G": the unit follows directly
 std::string grouped(double value);      // "12,345"
 
 }  // namespace ridgeline::engine

@@ -12,8 +12,8 @@ inline dist::RankCommunicator* several(Communicator* ranks) {
   return dynamic_cast<dist::RankCommunicator*>(ranks);
 }
 
-// Sets what the watch may call for as long as it lives. A run that goes on without lost ranks does
-// so afterwards too.
+// Sets the watchdog's callbacks while it lives. A run that continues without lost ranks still does
+// so afterwards.
 class Hooks {
  public:
   Hooks(dist::RankCommunicator* ranks, const dist::RankHooks& hooks)

@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t kHashStart = 0xcbf29ce484222325ull;
 
-// FNV-1a over words: enough to tell copies that should be equal from ones that are not.
+// FNV-1a over words: enough to detect copies that differ.
 uint64_t hash(const void* data, size_t bytes, uint64_t from = kHashStart) {
   const auto* at = static_cast<const unsigned char*>(data);
   uint64_t all = from;
@@ -40,7 +40,7 @@ uint64_t executable_hash() {
   return all;
 }
 
-// The first setting in which a rank differs from the root.
+// Returns the first setting in which a rank differs from the root.
 std::string first_difference(const std::string& mine, const std::string& root) {
   const std::vector<Difference> all = differences(mine, root);
   if (all.empty()) return {};
@@ -54,7 +54,7 @@ std::string host() {
   return name;
 }
 
-// Throws on all ranks when one has something to say.
+// Throws on all ranks if one has a message.
 void throw_first(Communicator& ranks, const std::string& mine, const std::string& remedy) {
   const std::vector<std::string> all = ranks.texts(mine);
   for (size_t r = 0; r < all.size(); ++r) {
@@ -69,7 +69,7 @@ bool has_roots_build(Communicator& ranks) {
 }
 
 std::string config_difference(Communicator& ranks, const Config& config) {
-  // Threads and devices may differ from machine to machine: they do not change what is computed.
+  // Threads and devices may differ between machines: they do not change the results.
   Config common = config;
   common.run.threads = 0;
   common.run.device = "auto";
@@ -107,7 +107,7 @@ void check_same_settings(Communicator& ranks, const std::string& settings) {
 void check_same_model(Communicator& ranks, const Config& config, const nn::Model& model) {
   const bool same_build = has_roots_build(ranks);
   Config network = config;
-  network.run = {};  // a CPU takes tf32 weights as fp32
+  network.run = {};  // a CPU uses tf32 weights as fp32
   const std::string difference = config_difference(ranks, network);
   uint64_t weights = kHashStart;
   for (const nn::Param& param : model.params()) {

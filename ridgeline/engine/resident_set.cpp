@@ -25,7 +25,7 @@ ResidentSet::ResidentSet(Runtime& runtime, const data::SampleSet& set, bool stay
   }
   const Tensor* lying = stays ? data::inputs_on(set, runtime.device()) : nullptr;
   if (lying != nullptr) inputs_ = lying->data;
-  // Inputs that a source makes are nowhere yet.
+  // Inputs from a source have no memory yet.
   if (stays && runtime.device().is_host() && (lying != nullptr || !set.source)) return;
   if (LaunchGroup* group = LaunchGroup::current();
       stays && !set.source && lying == nullptr && group != nullptr) {
@@ -44,7 +44,7 @@ ResidentSet::ResidentSet(Runtime& runtime, const data::SampleSet& set, bool stay
 
 void ResidentSet::replace(const data::SampleSet& set) {
   if (input_copy_.size() == 0) {
-    // The inputs stay where they lie.
+    // The inputs stay in place.
   } else if (set.source) {
     upload_source(set);
   } else {
@@ -53,7 +53,7 @@ void ResidentSet::replace(const data::SampleSet& set) {
   runtime_.upload(targets_, set.targets.view().data, target_copy_.size());
 }
 
-// Makes the inputs a block at a time.
+// Makes the inputs block by block.
 void ResidentSet::upload_source(const data::SampleSet& set) {
   const size_t each = set.input_bytes();
   const auto most = int64_t(std::max<size_t>(1, (size_t{16} << 20) / each));
@@ -97,7 +97,7 @@ void ResidentSet::bind(const nn::Lowered& lowered, Externals& externals) const {
 }
 
 data::Scaling scaling_for(data::ScaleKind kind, const data::SampleSet& train) {
-  if (train.input_dtype() != DType::uint8) return {};     // prepared already
+  if (train.input_dtype() != DType::uint8) return {};     // already prepared
   if (train.source) return data::make_scaling(kind, {});  // never standard
   return data::make_scaling(kind, train.inputs.span<const uint8_t>());
 }
@@ -179,7 +179,7 @@ void check_outputs(const nn::Model& model, const data::SampleSet& set, const std
                 "class: set the out of the heads' layers",
                 counted(columns, "number"), data_name, set.outputs());
   }
-  // Each value of a target has an output for each quantile.
+  // Each target value has one output per quantile.
   const int64_t each = set.has_values() ? int64_t(std::max<size_t>(1, loss.quantiles.size())) : 1;
   const int64_t wanted = set.targets_per_sample() * set.outputs() * each;
   if (outputs == wanted) return;
@@ -201,7 +201,8 @@ void check_outputs(const nn::Model& model, const data::SampleSet& set, const std
                 to_string(model.output()), data_name, set.classes, set.targets_per_sample(),
                 set.classes);
   }
-  // A set that does not say how many classes it has has them by its labels: one may be wrong.
+  // If a set does not state its number of classes, they are counted from its labels, one of which
+  // may be wrong.
   std::string where;
   const auto labels = set.targets.span<int32_t>();
   const auto high = std::ranges::find_if(labels, [&](int32_t label) { return label >= outputs; });

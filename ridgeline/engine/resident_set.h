@@ -13,20 +13,21 @@
 
 namespace ridgeline::engine {
 
-// Inputs, targets and an order of samples in a device's memory, for Gather ops to pick from.
+// Inputs, targets and an order of samples in device memory, from which Gather ops read.
 class ResidentSet {
  public:
-  // `stays`: the set outlives this and is never replaced, so that a CPU reads it where it lies.
+  // `stays`: the set outlives this and is never replaced, so that a CPU reads it in place.
   ResidentSet(Runtime& runtime, const data::SampleSet& set, bool stays = false);
 
   void replace(const data::SampleSet& set);        // by another of the same shapes
   void set_order(std::span<const int32_t> order);  // as many as there are samples
-  // The same in steps: fill order_block(), which send_order() begins to copy while the device
-  // works; place_order() puts what was sent last in place for all work asked for from then on.
+  // Sets the order asynchronously: fill order_block(); send_order() starts to copy it while the
+  // device works; place_order() makes the block that was sent last valid for all work requested
+  // afterwards.
   std::span<int32_t> order_block();
   void send_order() { uploader_->send(); }
   void place_order();
-  // Has the device make the order by itself; false: it cannot.
+  // Makes the device compute the order by itself; returns false if it cannot.
   bool make_order(const Feistel& network);
   void bind(const nn::Lowered& lowered, Externals& externals) const;
   int64_t samples() const { return samples_; }
@@ -38,27 +39,28 @@ class ResidentSet {
   int64_t samples_;
   DeviceBuffer input_copy_, target_copy_, lengths_, order_;
   void *inputs_, *targets_;             // those copies, or the set's own memory
-  std::unique_ptr<Uploader> uploader_;  // made when first wanted
+  std::unique_ptr<Uploader> uploader_;  // created on first use
 };
 
-// How bytes become floats; floats stay as they are.
+// Returns the scaling of bytes to floats; floats are not scaled.
 data::Scaling scaling_for(data::ScaleKind kind, const data::SampleSet& train);
 
-// What all lowerings of a run have in common: its precision, data and loss.
+// Returns the options that all programs of a run share: its precision, data and loss.
 nn::LowerOptions lower_options(const Config& config, const data::Scaling& scaling, int classes);
-// And what the set adds: its types, classes, targets a sample, whether batches continue one
-// another.
+// Adds the options of the set: its types, classes, targets per sample, and whether batches continue
+// one another.
 nn::LowerOptions lower_options(const Config& config, const data::Scaling& scaling,
                                const data::SampleSet& set);
 
-// Samples of a model whose first layer takes codes must hold no others than it knows: a kernel
-// looks them up as they are. Throws data, with the sample counted from `first_sample` and the name.
+// Checks that samples hold only codes that the model's first layer knows, because kernels use them
+// as unchecked indices. Throws Error(data), with the sample counted from `first_sample` and the
+// name.
 void check_codes(std::span<const uint8_t> samples, int64_t codes, int64_t features,
                  int64_t first_sample, const std::string& name);
 void check_codes(const nn::Model& model, const data::SampleSet& set, const std::string& data_name);
 
-// The model must end in as many outputs as the data has classes, or values a sample, and know all
-// its symbols. Throws usage.
+// Checks that the model has as many outputs as the data has classes, or values per sample, and
+// knows all symbols. Throws Error(usage).
 void check_outputs(const nn::Model& model, const data::SampleSet& set, const std::string& data_name,
                    const nn::Loss& loss);
 

@@ -10,8 +10,8 @@
 namespace ridgeline::engine {
 namespace {
 
-// The layer of this op; where it has none (a kernel that covers a whole step begins at the data)
-// the layer that writes the largest temporaries.
+// Returns the layer of this op; if it has none (a kernel that covers a whole step begins at the
+// data), the layer that writes the largest temporaries.
 int layer_of_most(const nn::Lowered& lowered, size_t op) {
   if (op < lowered.op_layer.size() && lowered.op_layer[op] >= 0) return lowered.op_layer[op];
   std::map<int, double> bytes;

@@ -7,8 +7,8 @@
 
 namespace ridgeline::engine {
 
-// A lowered program, planned, with the small values of its own: batch position, counters, learning
-// rates, results. Everything large comes from outside and is shared between runners.
+// A lowered and planned program, with its own small values: batch position, counters, learning
+// rates, results. All large values are external and shared between runners.
 class Runner {
  public:
   // `shared` has the memory of the resident set, the order, the weights and the optimizer's state.
@@ -17,25 +17,25 @@ class Runner {
   Runner(Machine& machine, nn::Lowered lowered, const Externals& shared,
          const std::vector<std::string>& pinned = {}, bool fixed_weights = false);
 
-  // Makes `steps` steps on the batches that begin at order[first]. `done` steps were made before
-  // these; `lr` has one rate a step (empty when the program has none); `epoch` is what augmentation
-  // depends on.
+  // Makes `steps` steps on the batches that begin at order[first]. `done` is the number of earlier
+  // steps; `lr` has one rate per step (empty if the program has none); augmentation depends on
+  // `epoch`.
   void launch(int64_t first, int64_t steps, int64_t done = 0, std::span<const double> lr = {},
               int64_t epoch = 0);
 
-  // Recurrent state that this runner keeps from batch to batch becomes zero again.
+  // Zeroes the recurrent state that this runner carries from batch to batch.
   void clear_carried();
-  // That state on the device, one tensor after the other in a fixed order.
+  // That state on the device, in a fixed order.
   const std::vector<Tensor>& carried() const { return carried_; }
 
-  // The inputs of a launch alone, for whoever runs the plan choice by choice.
+  // Sets only the inputs of a launch, for callers that run the plan choice by choice.
   void set_inputs(int64_t first, int64_t done, std::span<const double> lr, int64_t epoch = 0);
 
-  // Of the last launch, one number a step. Waits for it to end.
+  // The losses of the last launch, one per step. Waits for its end.
   std::span<const double> losses();
   std::span<const int32_t> corrects();
 
-  // A value of this program, copied to the host; T is its type.
+  // Copies a value of this program to the host; T is its type.
   template <typename T>
   std::vector<T> read(const Value& value) const {
     std::vector<T> host(size_t(value.shape.numel()));

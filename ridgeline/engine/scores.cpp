@@ -9,7 +9,7 @@ namespace {
 
 constexpr size_t kTop = 5;
 
-// Counts of one class against the rest.
+// Counts for one class against the rest.
 struct Counts {
   int64_t right = 0, wrong = 0, missed = 0;  // true positives, false positives, false negatives
 
@@ -51,16 +51,17 @@ double mean_f1(std::span<const Counts> counts) {
   return present > 0 ? sum / double(present) : Scores::kNone;
 }
 
-// An order of floats as whole numbers: larger floats have larger keys.
+// Maps floats to integers in the same order: larger floats have larger keys.
 uint32_t sort_key(float value) {
   const auto bits = std::bit_cast<uint32_t>(value == 0 ? 0.0f : value);
   return (bits >> 31) != 0 ? ~bits : bits | 0x8000'0000u;
 }
 
-// `keys` hold a score's key above the lowest bit, which says whether the sample is positive.
+// The lowest bit of a key says whether the sample is positive; the score's key is above it.
 double area_of_keys(std::vector<uint64_t>& keys) {
   std::ranges::sort(keys);
-  // Twice the pairs of a positive and a negative sample in the right order, ties counted once.
+  // Twice the number of pairs of a positive and a negative sample in the right order; ties count
+  // once.
   double pairs = 0, negatives = 0, positives = 0;
   for (size_t i = 0; i < keys.size();) {
     double tied_positives = 0, tied_negatives = 0;
@@ -114,7 +115,7 @@ Scores score_classes(std::span<const float> outputs, std::span<const int32_t> la
     for (size_t i = 0; i < labels.size(); ++i) {
       const auto row = outputs.subspan(i * width, width);
       const float own = row[size_t(labels[i])];
-      // Equal outputs count in their order, the first as the likelier.
+      // Equal outputs count in their order, the first as the more likely.
       size_t before = 0;
       for (size_t c = 0; c < width; ++c) {
         before += row[c] > own || (row[c] == own && c < size_t(labels[i])) ? 1 : 0;
@@ -177,7 +178,7 @@ Scores score_values(std::span<const float> outputs, std::span<const float> targe
     const double unit = units.empty() ? 1 : std::abs(units[c]);
     scores.mse += square[c] * unit * unit / double(columns);
     scores.mae += absolute[c] * unit / double(columns);
-    // Values that are all the same are explained, or they are not.
+    // If all values are equal, R^2 is 1 or 0.
     const double constant = square[c] == 0 ? 1 : 0;
     scores.r2 += (spread[c] > 0 ? 1 - square[c] / spread[c] : constant) / double(columns);
   }

@@ -12,7 +12,7 @@
 namespace ridgeline::engine {
 namespace {
 
-// Words of other tools, and keys inside of tables that a config writes in one line.
+// Names of settings in other tools, and keys of tables that a config writes in one line.
 constexpr std::pair<std::string_view, std::string_view> kWords[] = {
     {"lr", "train.optimizer.lr"},
     {"learning_rate", "train.optimizer.lr"},
@@ -32,7 +32,7 @@ constexpr std::pair<std::string_view, std::string_view> kWords[] = {
     {"dtype", "run.precision"},
 };
 
-// Every key of a config that is written in a line of its own.
+// Every key of a config that has a line of its own.
 const std::vector<std::string>& known_keys() {
   static const std::vector<std::string> kKeys = setting_keys(to_toml(Config{}));
   return kKeys;
@@ -65,7 +65,7 @@ void check_set_names(const std::vector<std::string>& sets) {
     const size_t equals = set.find('=');
     if (equals == std::string::npos) continue;
     const std::string key(trimmed(std::string_view(set).substr(0, equals)));
-    // A misspelt section is named when the config is read, and layers have keys of their own.
+    // A misspelt section is reported when the config is read, and layers have keys of their own.
     const std::string section = key.substr(0, key.find('.'));
     const bool known = section == "data" || section == "train" || section == "run";
     const bool nested = std::ranges::count(key, '.') > 1;

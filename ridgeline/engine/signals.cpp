@@ -5,7 +5,7 @@
 namespace ridgeline::engine {
 namespace {
 
-// A signal handler can reach nothing but a global; any thread may ask for it.
+// A signal handler can only reach a global, and any thread may read it.
 std::atomic<int> caught_signal = 0;
 static_assert(std::atomic<int>::is_always_lock_free, "a handler must not wait for a lock");
 

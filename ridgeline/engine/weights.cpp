@@ -16,7 +16,7 @@ bool finite_span(std::span<const T> values) {
   return true;
 }
 
-// A lack of memory names the weight or state, whose name begins with the number of its layer.
+// Names the weight or state if memory is short; the name begins with the number of its layer.
 DeviceBuffer allocate(Runtime& runtime, const std::string& name, const Value& value) {
   try {
     return DeviceBuffer(runtime, size_t(size_of(value)));
@@ -50,7 +50,8 @@ void convert(const Tensor& from, const Tensor& to) {
   }
   dispatch_float(from.dtype, [&]<typename From>(From) {
     dispatch_float(to.dtype, [&]<typename To>(To) {
-      // Halves convert from and to float only; none is ever made of a double that is no float.
+      // Half types convert from and to float only; a double that is not a float never becomes a
+      // half.
       using Wide = std::conditional_t<std::is_same_v<From, double> && std::is_same_v<To, double>,
                                       double, float>;
       const From* source = from.as<const From>();

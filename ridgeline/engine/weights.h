@@ -11,7 +11,7 @@
 
 namespace ridgeline::engine {
 
-// Everything a training step changes, on the host: the weights, then the optimizer's state.
+// All state that a training step changes, on the host: the weights, then the optimizer's state.
 struct Snapshot {
   struct Item {
     std::string name;
@@ -19,31 +19,31 @@ struct Snapshot {
   };
   std::vector<Item> items;
 
-  // The first floating-point item that has a NaN or an infinity; null when there is none.
+  // Returns the first floating-point item with a NaN or an infinity; null if there is none.
   const Item* first_not_finite() const;
 };
 
 bool all_finite(const Tensor& host);
 
-// `from` rounded to the type of `to`, element by element; both in host memory and of one shape.
+// Rounds `from` to the type of `to`, element by element; both in host memory and of one shape.
 void convert(const Tensor& from, const Tensor& to);
 
-// A model's weights and, for training, the optimizer's state in a device's memory. All plans of a
-// model work on the same ones; those that do not train take the copies that products read, where
-// there are any.
+// A model's weights and, for training, the optimizer's state in device memory. All plans of a
+// model use the same ones; plans that do not train use the copies for products, if there are
+// any.
 class Weights {
  public:
-  // `lowered` says which state there is; a program that does not train has none.
+  // `lowered` defines the state; a program that does not train has none.
   Weights(Runtime& runtime, const nn::Model& model, const nn::Lowered& lowered);
 
   void bind(const nn::Lowered& lowered, Externals& externals) const;
 
-  // Without the copies: those follow from the weights, and upload() fills them again.
+  // Without the copies, which upload() computes again from the weights.
   Snapshot download() const;
-  void upload(const Snapshot& snapshot);  // names, types and shapes as download() gives them
-  void upload(const nn::Model& model);    // the weights alone, rounded to the type they are kept in
+  void upload(const Snapshot& snapshot);  // names, types and shapes as from download()
+  void upload(const nn::Model& model);    // only the weights, rounded to the type kept
   void download_to(nn::Model& model) const;
-  void clear_carried();  // recurrent state becomes zero again
+  void clear_carried();  // zeroes recurrent state
 
  private:
   struct Item {

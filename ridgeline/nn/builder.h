@@ -6,7 +6,7 @@
 
 namespace ridgeline::nn {
 
-// What layers append to: lower()'s program, with the layer that each op belongs to.
+// Appends the ops of layers to lower()'s program, and records the layer of each op.
 class Builder {
  public:
   Builder(Lowered& lowered, const LowerOptions& options) : lowered_(lowered), options_(options) {}
@@ -28,35 +28,35 @@ class Builder {
   }
   Value like(std::string name, const Value& value) { return temp(std::move(name), value.shape); }
 
-  // While set, ops compute again what the forward pass has computed.
+  // While set, ops recompute what the forward pass has computed.
   void set_again(bool again) { again_ = again; }
   const std::vector<size_t>& recomputed() const { return recomputed_; }  // such ops, in order
 
-  // State that a step of the program takes from the one before, zero at the start: what it was when
-  // this step began.
+  // Returns state that is carried from step to step, zero at the start: its value when this step
+  // began.
   Value carried(std::string name, const Shape& shape) {
     const Value value = lowered_.program.add_value(name, dtype(), shape, Role::state);
     lowered_.carried.push_back({std::move(name), value, {}});
     return value;
   }
-  // A temporary for what such a state becomes; the program's end copies it there, since the
-  // backward pass still reads the old one.
+  // Returns a temporary for the new value of such a state. The end of the program copies it into
+  // the state, because the backward pass still reads the old value.
   Value next(const Value& state) {
     for (Lowered::Carried& each : lowered_.carried) {
       if (each.value.id == state.id) return each.next = like(each.name + ".next", state);
     }
     return {};
   }
-  // Set by lower(): the derivative by the layer's input will be added to another, so that the op
-  // that writes it comes last, for kernels that add it up where it is computed.
+  // Set by lower(): the derivative by the layer's input will be added to another, so the op that
+  // writes it must come last, for kernels that accumulate it where it is computed.
   void set_sum_follows(bool follows) { sum_follows_ = follows; }
   bool sum_follows() const { return sum_follows_; }
 
-  // How many timesteps each sample has, if they differ: [n] int32.
+  // The number of timesteps of each sample, if they differ: [n] int32.
   Value lengths() const { return lowered_.batch_lengths; }
 
   Value tick() const { return lowered_.tick; }
-  Value step() {  // made when first asked for
+  Value step() {  // created on first use
     if (!lowered_.step) {
       lowered_.step = lowered_.program.add_value("step", DType::int64, {1}, Role::input);
     }

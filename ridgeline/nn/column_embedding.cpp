@@ -20,7 +20,7 @@ Value as_rows(Value value, int64_t width) {
   return value;
 }
 
-// The features [at, at + count) of each row of x, which has `width` of them.
+// Returns the features [at, at + count) of each row of x, which has `width` of them.
 Value slice(Builder& builder, const Value& x, int64_t rows, int64_t width, int64_t at,
             int64_t count, std::string name) {
   const Value part = builder.temp(std::move(name), {x.shape[0], rows * count});
@@ -34,7 +34,7 @@ Value slice(Builder& builder, const Value& x, int64_t rows, int64_t width, int64
   return part;
 }
 
-// The parts of each row side by side. One op joins so many at most, so there may be several.
+// Concatenates the parts of each row. One op joins a limited number, so there may be several ops.
 Value join(Builder& builder, Values parts, int64_t rows, const std::string& name) {
   for (int level = 0; parts.size() > 1; ++level) {
     Values joined;
@@ -71,7 +71,7 @@ LayerPtr ColumnEmbeddingLayer::read(ConfigTable& table) {
   std::optional<int64_t> out;
   if (table.has("out")) out = table.integer("out", std::nullopt, {1, kMostOut});
   if (out && !columns.empty()) table.fail("out", "is that of each column, where columns are given");
-  // As those of PyTorch's nn.Embedding.
+  // The default is that of PyTorch's nn.Embedding.
   const Init init = table.has("init") ? read_init(table, "init") : Init{InitKind::normal, 1.0, {}};
   return std::make_shared<ColumnEmbeddingLayer>(std::move(columns), out, init);
 }

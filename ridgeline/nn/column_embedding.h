@@ -8,11 +8,11 @@
 
 namespace ridgeline::nn {
 
-// A learnt embedding of each categorical column of a table. Categories come as one-hot features, so
-// that the product of a column's features with its weight [out, categories] is the embedding of its
-// category; of a missing value, whose features are the frequencies of the categories, it is the
-// mean embedding. Numbers pass as they are: [width] -> [numbers + the sum of out], in the columns'
-// order, for each timestep of [timesteps, width] as well.
+// A learnt embedding of each categorical column of a table. Categories are one-hot features, so the
+// product of a column's features with its weight [out, categories] is the embedding of its
+// category; for a missing value, whose features are the frequencies of the categories, it is the
+// mean embedding. Numbers pass unchanged: [width] -> [numbers + the sum of out], in the columns'
+// order, also for each timestep of [timesteps, width].
 class ColumnEmbeddingLayer final : public Layer {
  public:
   struct Column {
@@ -23,13 +23,13 @@ class ColumnEmbeddingLayer final : public Layer {
     bool operator==(const Column&) const = default;
   };
 
-  // No columns: they are not known before the data is, and with_columns() says them. `out` is then
-  // the width of every embedding; none: usual_out() of each column.
+  // `columns` is empty until the data is known; with_columns() then sets them. `out` is the width
+  // of every embedding; without it, usual_out() of each column.
   ColumnEmbeddingLayer(std::vector<Column> columns, std::optional<int64_t> out, const Init& init)
       : columns_(std::move(columns)), out_(out), init_(init) {}
   static LayerPtr read(ConfigTable& table);
 
-  // The layer for a table of these columns; `out` of each is set by this layer's rule.
+  // The layer for a table with these columns; this layer's rule sets the `out` of each.
   bool knows_columns() const { return !columns_.empty(); }
   LayerPtr with_columns(std::vector<Column> columns) const;
   // min(50, 1.6 * categories^0.56), rounded: about 4 for 5 categories, 21 for 100.

@@ -55,7 +55,7 @@ std::vector<std::string> split_key(std::string_view key, const std::string& set)
   return path;
 }
 
-// A text without quotes, as a shell leaves it: cuda:1, data/digits, cross-entropy.
+// Matches text whose quotes the shell has removed: cuda:1, data/digits, cross-entropy.
 bool is_bare_word(std::string_view text) {
   constexpr std::string_view kMarks = "_-+./:~@%,";
   return std::all_of(text.begin(), text.end(), [&](char c) {
@@ -64,7 +64,7 @@ bool is_bare_word(std::string_view text) {
   });
 }
 
-// What C reads as a number though TOML does not: 1e400, 007.
+// Matches what C reads as a number though TOML does not: 1e400, 007.
 bool is_number(const std::string& text) {
   char* end = nullptr;
   std::strtod(text.c_str(), &end);
@@ -76,7 +76,7 @@ toml::table parse_value(const std::string& value, const std::string& set) {
   if (value.empty() || value.find_first_of("\r\n") != std::string::npos) {
     throw_error(ErrorKind::usage, "--set {}: give one value after '=', on one line", set);
   }
-  // A word without brackets is one value, whatever dots it has.
+  // A word without brackets is one value, even if it has dots.
   const bool nested = value.find_first_of("[{") != std::string::npos;
   if (const auto excess = nested ? find_excess(value) : std::nullopt) {
     throw_error(ErrorKind::usage, "--set {}: its value {}", quote(set), excess->what);
@@ -94,7 +94,7 @@ toml::table parse_value(const std::string& value, const std::string& set) {
   return table;
 }
 
-// The node at `key` of `parent` becomes a copy of `value`.
+// Replaces the node at `key` of `parent` by a copy of `value`.
 void assign(toml::node& parent, const std::string& key, const toml::node& value,
             const std::string& set) {
   if (toml::table* table = parent.as_table()) {
@@ -155,7 +155,7 @@ void ConfigDocument::apply(const std::string& given) {
 }
 
 const toml::node* ConfigDocument::find(std::span<const std::string> path) const {
-  // child() only looks; it returns what may be changed because apply() uses it too.
+  // child() does not change the node; it returns a mutable one because apply() uses it too.
   toml::node* node = const_cast<toml::table*>(&root_);
   for (const std::string& key : path) {
     node = child(*node, key);
@@ -174,7 +174,7 @@ std::string ConfigDocument::place(std::span<const std::string> path, const toml:
     if (const toml::node* node = find(path.first(length))) at = node->source().begin;
   }
   if (at.line > 0) return fmt::format("{}:{}:{}: ", origin_, at.line, at.column);
-  // A table that only an override brought in.
+  // The table exists only because of an override.
   for (auto set = sets_.rbegin(); set != sets_.rend(); ++set) {
     if (starts_with(set->first, path)) return fmt::format("--set {}: ", set->second);
   }

@@ -5,14 +5,15 @@
 #include <utility>
 #include <vector>
 
-// toml++ asserts, and in release builds of clang assumes, what input like "[[[" does not keep, and
-// then reports that input properly. So neither: its assertions are empty, in every build.
+// toml++ asserts (and in release builds of clang assumes) conditions that input like "[[["
+// violates, though it then reports that input properly. So its assertions are disabled in every
+// build.
 #pragma push_macro("NDEBUG")
 #undef NDEBUG
 #define TOML_ASSERT(expr) static_cast<void>(0)
 #include <toml++/impl/preprocessor.h>
-// Its tests of characters call unreachable what letters outside of quotes reach, all of which are
-// none of the kind that is asked for.
+// Its character tests mark as unreachable a branch that letters outside of quotes do reach; the
+// right result there is "no match".
 #pragma push_macro("TOML_UNREACHABLE")
 #undef TOML_UNREACHABLE
 #define TOML_UNREACHABLE return false

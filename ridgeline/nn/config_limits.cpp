@@ -7,8 +7,8 @@
 namespace ridgeline::nn {
 namespace {
 
-// The end of the string that begins with a quote at `begin`: behind its last quote, or at the end
-// of the text. Three quotes begin a string of several lines; any other ends with its line.
+// Returns the end of the string whose opening quote is at `begin`: after its closing quote, or the
+// end of the text. Three quotes open a string of several lines; any other ends with its line.
 size_t string_end(std::string_view text, size_t begin) {
   const char quote = text[begin];
   const bool escapes = quote == '"';

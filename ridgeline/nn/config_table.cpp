@@ -42,7 +42,7 @@ std::string describe(const Bounds<T>& bounds) {
 
 }  // namespace
 
-// What the getters share: the parsed file, seen through a list of keys.
+// The state that the getters share: the parsed file, accessed by a list of keys.
 struct ConfigTable::Document : ConfigDocument {
   using ConfigDocument::ConfigDocument;
 };
@@ -161,7 +161,7 @@ bool ConfigTable::boolean(const std::string& key, std::optional<bool> fallback) 
   return node.as_boolean()->get();
 }
 
-// Paths end at a NUL, and so do messages.
+// A path ends at a NUL, and so does a message.
 const std::string& ConfigTable::whole(const std::string& key, const std::string& text) const {
   if (text.find('\0') != std::string::npos) fail(key, "must hold no NUL, is " + quote(text));
   return text;
@@ -284,7 +284,7 @@ void ConfigTable::finish() const {
 
 void ConfigTable::fail(const std::string& key, const std::string& message) const {
   const std::vector<std::string> path = path_to(key);
-  // Keys and messages may hold what the file does.
+  // Keys and messages may contain any bytes of the file.
   throw Error(ErrorKind::usage, one_line(fmt::format("{}{}: {}", document_->place(path),
                                                      fmt::join(path, "."), message)));
 }

@@ -13,20 +13,20 @@
 
 namespace ridgeline::nn {
 
-// Numbers a key may have, both ends included.
+// The range of a key's numbers, both ends included.
 template <typename T>
 struct Bounds {
   T low = std::numeric_limits<T>::lowest();
   T high = std::numeric_limits<T>::max();
 };
 
-// The least double above zero: Bounds{kPositive} reads "greater than 0".
+// The smallest double above zero: Bounds{kPositive} reads "greater than 0".
 constexpr double kPositive = std::numeric_limits<double>::denorm_min();
 constexpr double kBelowOne = 1.0 - std::numeric_limits<double>::epsilon() / 2;
 
-// A table of a config file, read strictly. Getters note the key they were asked for; finish() then
-// refuses every key that nobody asked for and names the nearest one that somebody did. All errors
-// are Error(usage) with file, line and column, or the override that put the value there.
+// A table of a config file, read strictly. Getters record the key they were asked for; finish()
+// then refuses every other key and names the nearest known one. All errors are Error(usage) with
+// file, line and column, or the override that set the value.
 class ConfigTable {
  public:
   // Parses TOML and applies `sets` ("a.b.0.c=value"), in order. `origin` is the file's name.
@@ -38,22 +38,22 @@ class ConfigTable {
 
   int64_t integer(const std::string& key, std::optional<int64_t> fallback,
                   Bounds<int64_t> bounds = {});
-  // `count` whole numbers: an array of them, or one that stands for all.
+  // Reads `count` integers: an array of them, or a single one that stands for all.
   std::vector<int64_t> integers(const std::string& key, size_t count,
                                 std::optional<int64_t> fallback, Bounds<int64_t> bounds = {});
   double number(const std::string& key, std::optional<double> fallback, Bounds<double> bounds = {});
-  // An array of numbers, or one that stands alone.
+  // Reads an array of numbers, or a single one.
   std::vector<double> numbers(const std::string& key, std::vector<double> fallback,
                               Bounds<double> bounds = {});
   bool boolean(const std::string& key, std::optional<bool> fallback);
   std::string text(const std::string& key, std::optional<std::string> fallback);
-  // An array of texts, or one that stands alone.
+  // Reads an array of texts, or a single one.
   std::vector<std::string> texts(const std::string& key, std::vector<std::string> fallback);
 
-  // An array of texts and whole numbers, which are given as texts, or one that stands alone.
+  // Reads an array of texts and integers, or a single one; integers are returned as texts.
   std::vector<std::string> words(const std::string& key);
 
-  // A text among `names`; anything else is refused with the nearest of them.
+  // Reads one of `names`; anything else is refused, with the nearest of them.
   std::string choice(const std::string& key, std::optional<std::string> fallback,
                      std::span<const std::string_view> names);
   template <typename E, size_t N>
@@ -72,12 +72,12 @@ class ConfigTable {
     return table[0].second;  // not reached: choice() returns one of the names
   }
 
-  // The keys that were not asked for yet, all of which must be numbers.
+  // Returns the keys that were not asked for yet, all of which must be numbers.
   std::map<std::string, double> numbers_left();
 
   // An absent table reads as an empty one, so that its keys get their defaults.
   ConfigTable table(const std::string& key);
-  std::vector<ConfigTable> tables(const std::string& key);  // an array of tables; absent: empty
+  std::vector<ConfigTable> tables(const std::string& key);  // an array of tables; empty if absent
 
   void finish() const;
 
@@ -97,8 +97,8 @@ class ConfigTable {
   std::vector<std::string> known_;  // keys asked for
 };
 
-// How values are written: to_toml() of configs and layers.
+// The TOML form of values, for to_toml() of configs and layers.
 std::string toml_text(std::string_view text);  // quoted, escaped
-std::string toml_number(double value);         // the fewest digits that read back the same
+std::string toml_number(double value);         // the fewest digits that parse to the same number
 
 }  // namespace ridgeline::nn

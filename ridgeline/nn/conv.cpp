@@ -45,7 +45,7 @@ std::vector<ParamSpec> ConvLayer::params(const Shape& input) const {
   const Conv2dShape conv = shape(input);
   Shape weight = conv.weight();
   if (settings_.axes == Axes::one) weight = {weight[0], weight[1], weight[3]};
-  const int64_t taps = weight.numel() / conv.k;  // summed by one output
+  const int64_t taps = weight.numel() / conv.k;  // products per output
   const Fans fans{taps, taps / conv.group_in() * conv.group_out()};
   std::vector<ParamSpec> params{{"weight", weight, settings_.init, fans}};
   if (settings_.bias) params.push_back({"bias", {conv.k}, settings_.bias_init, fans});

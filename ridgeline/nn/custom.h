@@ -12,7 +12,7 @@
 
 namespace ridgeline::nn {
 
-// A layer from outside the library, as configs and programs see it.
+// Wraps a custom layer, defined outside the library, for configs and programs.
 class OutsideLayer final : public Layer {
  public:
   OutsideLayer(std::string type, std::map<std::string, double> settings,
@@ -36,11 +36,11 @@ class OutsideLayer final : public Layer {
 using CustomLayerMaker =
     std::function<std::shared_ptr<const CustomLayer>(const std::map<std::string, double>&)>;
 
-// Types that the program has added to the library's. Throws usage for one that is known. Safe to
-// call from several threads.
+// Adds a layer type to the library's. Throws Error(usage) if the type exists.
+// Thread-safe.
 void add_layer_type(const std::string& type, CustomLayerMaker make);
 std::vector<std::string> added_layer_types();
-// The layer of such a type that the table describes; null for another type.
+// Reads the layer that the table describes; null if no such type was added.
 LayerPtr read_added_layer(const std::string& type, ConfigTable& table);
 
 }  // namespace ridgeline::nn

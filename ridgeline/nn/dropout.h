@@ -5,8 +5,8 @@
 
 namespace ridgeline::nn {
 
-// Training: zeroes each element with probability p and scales the rest by 1 / (1 - p). Otherwise,
-// and for p = 0, no op at all.
+// In training, zeroes each element with probability p and scales the rest by 1 / (1 - p).
+// Otherwise, and for p = 0, it has no op.
 class DropoutLayer final : public Layer {
  public:
   explicit DropoutLayer(double p) : p_(p) {}

@@ -6,7 +6,7 @@
 namespace ridgeline::nn {
 
 // PyTorch's nn.Embedding: each of a sample's codes [T] becomes a row of weight [vocabulary, out],
-// so [T] -> [T, out]. It stands first, where samples are still whole numbers.
+// so [T] -> [T, out]. It must be the first layer, where samples are still integers.
 class EmbeddingLayer final : public Layer {
  public:
   EmbeddingLayer(int64_t vocabulary, int64_t out, const Init& init)

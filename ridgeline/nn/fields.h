@@ -8,25 +8,25 @@
 
 namespace ridgeline::nn {
 
-// Some fields of the data, out of the net's input, which has the numbers of all of them side by
-// side: so a net has several inputs. [width] -> [their numbers], at each timestep of
-// [timesteps, width] as well; one field of more dimensions has its own shape.
+// Selects fields of the data from the net's input, which holds the numbers of all fields side by
+// side; a net can thus have several inputs. [width] -> [their numbers], also at each timestep of
+// [timesteps, width]; a single field of several dimensions keeps its own shape.
 class FieldsLayer final : public Layer {
  public:
   struct Part {
-    int64_t at = 0, width = 1;  // of the input's numbers
+    int64_t at = 0, width = 1;  // position in the input's numbers
 
     bool operator==(const Part&) const = default;
   };
 
-  // No parts: they are not known before the data is, and with_parts() says them.
+  // `parts` is empty until the data is known; with_parts() then sets them.
   FieldsLayer(std::vector<std::string> names, std::vector<Part> parts, std::vector<int64_t> shape)
       : names_(std::move(names)), parts_(std::move(parts)), shape_(std::move(shape)) {}
   static LayerPtr read(ConfigTable& table);
 
   const std::vector<std::string>& names() const { return names_; }
   bool knows_parts() const { return !parts_.empty(); }
-  // `shape` is that of the only field; empty: a row of numbers.
+  // `shape` is that of a single field; empty for a row of numbers.
   LayerPtr with_parts(std::vector<Part> parts, std::vector<int64_t> shape) const;
 
   std::string type() const override { return "fields"; }

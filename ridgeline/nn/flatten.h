@@ -5,8 +5,8 @@
 
 namespace ridgeline::nn {
 
-// [a, b, ...] -> [a*b*...]. No op: values are stored flat. A linear layer flattens by itself, so
-// this only keeps the numbering of networks that have it.
+// [a, b, ...] -> [a*b*...]. It has no op, since values are stored flat. A linear layer flattens by
+// itself, so this layer only preserves the layer numbers of networks that have it.
 class FlattenLayer final : public Layer {
  public:
   static LayerPtr read(ConfigTable&) { return std::make_shared<FlattenLayer>(); }

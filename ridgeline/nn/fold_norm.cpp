@@ -12,7 +12,7 @@ namespace {
 
 bool has_filters(const Model& model, size_t layer) {
   const std::string type = model.layers()[layer]->type();
-  // The outputs of a linear layer are channels where there is one number of each.
+  // A linear layer's outputs are channels if each channel has one number.
   return type == "conv1d" || type == "conv2d" ||
          (type == "linear" && model.output_of(int(layer)).rank() == 1);
 }
@@ -21,7 +21,7 @@ ConfigTable settings(const Layer& layer, const std::vector<std::string>& changes
   return ConfigTable::parse("layer = " + layer.to_toml(), "layer", changes).table("layer");
 }
 
-// For each layer the norm that goes into it, or -1.
+// Returns, for each layer, the norm that is folded into it, or -1.
 std::vector<int> find_norms(const Model& model) {
   const size_t count = model.layers().size();
   std::vector<int> readers(count), norm_of(count, -1);
@@ -78,7 +78,7 @@ std::optional<FoldedModel> fold_norms(const Model& model) {
   const std::vector<int> norm_of = find_norms(model);
   if (std::ranges::all_of(norm_of, [](int norm) { return norm < 0; })) return std::nullopt;
   const size_t count = model.layers().size();
-  std::vector<int> place(count, -1), kept;  // where a layer goes; a norm goes where its layer does
+  std::vector<int> place(count, -1), kept;  // new position of a layer; a norm has that of its layer
   std::vector<GraphLayer> layers;
   for (size_t i = 0; i < count; ++i) {
     const GraphLayer& old = model.graph().layers()[i];

@@ -7,16 +7,16 @@
 
 namespace ridgeline::nn {
 
-// A model for inference alone, and the number that each of its layers has in the one it was made
-// of.
+// A model for inference only, and for each of its layers the number of that layer in the original
+// model.
 struct FoldedModel {
   Model model;
   std::vector<int> layers;
 };
 
-// Puts batch normalisations into the weights and biases of the convolutions and linear layers that
-// they alone read: with s = gamma / sqrt(var + epsilon), w' = w s and b' = (b - mean) s + beta.
-// None: there is no such layer.
+// Folds batch normalisations into the weights and biases of the convolutions and linear layers
+// whose only readers they are: with s = gamma / sqrt(var + epsilon), w' = w s and b' = (b - mean) s
+// + beta. Returns nothing if there is no such layer.
 std::optional<FoldedModel> fold_norms(const Model& model);
 
 }  // namespace ridgeline::nn

@@ -13,7 +13,7 @@ std::vector<std::vector<int>> chained(size_t count) {
   return inputs;
 }
 
-// Layers have names only where a layer other than the next reads them.
+// A layer gets a name only if a layer other than the next reads it.
 std::string name_of(int layer) {
   return layer == kGraphInput ? "input" : fmt::format("layer{}", layer);
 }

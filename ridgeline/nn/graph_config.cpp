@@ -27,7 +27,7 @@ bool is_name(const std::string& text) {
   });
 }
 
-// The names that a list of layers sees: its own so far and those of the lists around it.
+// The names visible in a list of layers: its own so far and those of the enclosing lists.
 struct Scope {
   const Scope* outer = nullptr;
   int input = kGraphInput;  // of the block
@@ -62,7 +62,7 @@ class GraphReader {
   }
 
  private:
-  // Several outputs are joined by a last layer, so that the net has one.
+  // A last layer joins several outputs, so that the net has one.
   std::vector<Head> read_heads(const Scope& scope) {
     std::vector<Head> heads;
     std::vector<int> inputs;
@@ -93,7 +93,7 @@ class GraphReader {
     return heads;
   }
 
-  // The layer of this name, which must stand before.
+  // Returns the layer of this name, which must come earlier.
   int find_layer(ConfigTable& table, const char* key, const std::string& name, const Scope& scope) {
     if (const int* found = scope.find(name)) return *found;
     std::vector<std::string> known;
@@ -106,8 +106,8 @@ class GraphReader {
                                 near.empty() ? "" : fmt::format("; did you mean '{}'?", near)));
   }
 
-  // Appends the layers of a list and returns the number of the last. `toml`, which may be null,
-  // gets its elements.
+  // Appends the layers of a list and returns the number of the last. The list's elements are added
+  // to `toml`, which may be null.
   int read_list(std::vector<ConfigTable>& tables, Scope& scope, const std::string& prefix,
                 std::vector<std::string>* toml) {
     int before = scope.input;
@@ -205,11 +205,11 @@ class GraphReader {
     }
   }
 
-  // A table with layers of its own: a residual block, or a list, which may both repeat.
+  // Reads a table with layers of its own: a residual block or a list, either of which may repeat.
   int read_block(ConfigTable& table, const std::vector<int>& inputs, const Scope& scope,
                  const std::string& path, bool residual, std::string& toml) {
     if (!table.has("layers")) {
-      if (!residual) read_layer(table);  // says that the type is missing
+      if (!residual) read_layer(table);  // reports the missing type
       table.fail("layers", "missing; give the layers whose result is added to their input");
     }
     if (inputs.size() > 1) {

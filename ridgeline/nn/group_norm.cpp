@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kMostGroups = int64_t{1} << 20;
 
-// How the numbers of a batch fall into runs; see GroupNorm of ops/norm.h.
+// The runs of a batch's numbers; see GroupNorm of ops/norm.h.
 struct Runs {
   int64_t groups, width, spatial;
   bool centred;

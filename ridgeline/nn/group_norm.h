@@ -5,8 +5,8 @@
 
 namespace ridgeline::nn {
 
-// groupnorm: normalises each sample by groups of neighbouring channels (its first dimension), over
-// all that is in them; weight and bias have one number a channel.
+// groupnorm: normalises each sample over groups of neighbouring channels (its first dimension);
+// weight and bias have one number per channel.
 class GroupNormLayer final : public Layer {
  public:
   GroupNormLayer(int64_t groups, double epsilon, bool affine)

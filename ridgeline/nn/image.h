@@ -9,7 +9,8 @@
 
 namespace ridgeline::nn {
 
-// How many axes a layer slides along: conv2d and its relatives two, conv1d and its relatives one.
+// The number of axes that a window slides along: two for conv2d and similar layers, one for conv1d
+// and similar layers.
 enum class Axes { one = 1, two = 2 };
 
 // One sample as an image: [c, h, w], or [h, w] of one channel; along one axis [c, w], or [w] of one
@@ -30,8 +31,8 @@ inline Shape as_shape(const Image& image, Axes axes) {
   return axes == Axes::two ? Shape{image.c, image.h, image.w} : Shape{image.c, image.w};
 }
 
-// kernel, stride, padding and, with `dilated`, dilation of a layer: a number, or one for each axis.
-// `stride` is what it is when not given; 0: the kernel.
+// Reads kernel, stride, padding and, with `dilated`, dilation of a layer: a number, or one per
+// axis. `stride` is the default; 0 means the kernel's size.
 inline Window read_window(ConfigTable& table, Axes axes, int64_t stride, bool dilated) {
   constexpr int64_t kMost = 4096;
   const auto read = [&](const char* key, std::optional<int64_t> fallback, int64_t least) {
@@ -57,7 +58,7 @@ inline std::string to_toml(const Window& window, Axes axes, bool dilated) {
   return text;
 }
 
-// The image that `window` makes of `in`; throws Error(usage) when the window does not fit.
+// Returns the output image of `window` over `in`; throws Error(usage) if the window does not fit.
 inline Image slide_over(const Window& window, const Image& in, int64_t channels, Axes axes) {
   const Image out = window.over(in, channels);
   if (out.h >= 1 && out.w >= 1) return out;

@@ -37,7 +37,7 @@ bool is_normal(const Init& init) {
          (has_distribution(init.kind) && init.distribution == Distribution::normal);
 }
 
-// The deviation of what is normal, the bound of what is uniform.
+// Returns the standard deviation of a normal distribution, or the bound of a uniform one.
 double width(const Init& init, const Fans& fans) {
   // A uniform distribution of bound b has deviation b / sqrt(3).
   const double spread = is_normal(init) ? 1.0 : std::sqrt(3.0);

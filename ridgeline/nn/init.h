@@ -20,7 +20,7 @@ enum class InitKind {
 
 enum class Distribution { uniform, normal };  // of xavier and he
 
-// How many inputs a weight's output sums, and how many outputs its input feeds. A bias has those of
+// The number of inputs that an output sums, and of outputs that an input feeds. A bias has those of
 // the weight it belongs to.
 struct Fans {
   int64_t in = 1, out = 1;
@@ -35,7 +35,7 @@ struct Init {
   bool operator==(const Init&) const = default;
 };
 
-// Writes every element of `value` (host, fp64 or fp32): a function of the seed, the parameter's
+// Writes every element of `value` (host, fp64 or fp32) as a function of the seed, the parameter's
 // number and the element; fp32 gets the fp64 numbers rounded.
 void fill(const Init& init, const Fans& fans, uint64_t seed, uint64_t param, const Tensor& value);
 

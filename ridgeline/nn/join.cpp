@@ -15,12 +15,12 @@ constexpr std::pair<std::string_view, JoinKind> kKinds[] = {{"add", JoinKind::ad
                                                             {"mean", JoinKind::mean},
                                                             {"concat", JoinKind::concat}};
 
-// How a shape is repeated to become another one: its axes that grow lie side by side, between
-// `outer` and `inner` numbers.
+// The broadcast of one shape to another: the axes that grow are adjacent, between `outer` and
+// `inner` numbers.
 struct Expansion {
   int64_t outer = 1, times = 1, inner = 1;
 
-  // Nearest neighbours of a column of one pixel.
+  // Repetition is nearest-neighbour upsampling of a column of one pixel.
   UpsampleShape shape() const { return {{outer, 1, inner}, times, 1, UpsampleMode::nearest}; }
 };
 
@@ -42,7 +42,7 @@ std::optional<Expansion> expansion(const Shape& from, const Shape& to) {
   return found;
 }
 
-// The extents of all inputs together.
+// Returns the broadcast shape of all inputs.
 Shape largest(const std::vector<Shape>& inputs) {
   Shape all = inputs[0];
   for (const Shape& input : inputs) {
@@ -136,7 +136,7 @@ Values JoinLayer::concat_backward(Builder& builder, const LayerValues& values, c
   return dxs;
 }
 
-// Products one after the other; saved: the factors, then the products before the last.
+// Multiplies the factors one after the other. Saves the factors, then all products but the last.
 Value JoinLayer::multiply(Builder& builder, LayerValues& values, const Values& factors) const {
   values.saved = factors;
   Value product = factors[0];
@@ -181,7 +181,7 @@ Values JoinLayer::backward_of(Builder& builder, const LayerValues& values, const
   const size_t count = values.xs.size();
   if (count == 1) return {dy};
   if (kind_ == JoinKind::concat) return concat_backward(builder, values, dy, needs_dx);
-  Values dxs(count, dy);  // of what the op read: inputs, or inputs that were repeated
+  Values dxs(count, dy);  // gradients by what the op read: inputs, or broadcast inputs
   if (kind_ == JoinKind::mean) {
     const Value dx = builder.like(fmt::format("dx{}", values.layer), dy);
     builder.add(Add{{dy}, dx, 1.0 / double(count)});

@@ -7,9 +7,9 @@ namespace ridgeline::nn {
 
 enum class JoinKind { add, multiply, mean, concat };
 
-// add, multiply, mean: element by element. An input that has extents of 1, or fewer dimensions than
-// the largest one, is repeated over the others: [c] over the pixels of [c, h, w]. concat: one after
-// the other along an axis of the sample.
+// add, multiply, mean: element by element. An input with extents of 1, or with fewer dimensions
+// than the largest one, is broadcast: [c] over the pixels of [c, h, w]. concat: one after the other
+// along an axis of the sample.
 class JoinLayer final : public Layer {
  public:
   explicit JoinLayer(JoinKind kind, int64_t axis = 0) : kind_(kind), axis_(axis) {}
@@ -41,7 +41,7 @@ class JoinLayer final : public Layer {
   int64_t axis_;
 };
 
-// The gradient of a value that several layers read: the sum of theirs, in this order.
+// Returns the gradient of a value that several layers read: the sum of theirs, in this order.
 Value add_gradients(Builder& builder, const Values& gradients, const std::string& name);
 
 }  // namespace ridgeline::nn

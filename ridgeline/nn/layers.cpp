@@ -27,7 +27,7 @@ struct LayerType {
   LayerPtr (*read)(ConfigTable& table);
 };
 
-// A block of layers, which read_graph() of graph_config.h reads.
+// A block of layers, read by read_graph() of graph_config.h.
 constexpr const char* kResidual = "residual";
 
 // Every layer a config can name. A new one is a header and source pair and one line here.

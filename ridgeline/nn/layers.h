@@ -9,8 +9,8 @@
 
 namespace ridgeline::nn {
 
-// The layer that a table { type = "linear", ... } describes. Unknown types, keys and bad values are
-// Error(usage) with their place.
+// Reads the layer that a table { type = "linear", ... } describes. Unknown types, keys and bad
+// values are Error(usage) with their place.
 LayerPtr read_layer(ConfigTable& table);
 
 std::vector<std::string> layer_types();

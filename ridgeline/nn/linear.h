@@ -5,7 +5,7 @@
 
 namespace ridgeline::nn {
 
-// y = x . w^T + b over the flattened sample, or over each step of a sequence: weight [out, in],
+// y = x . w^T + b over the flattened sample, or over each timestep of a sequence: weight [out, in],
 // bias [out].
 class LinearLayer final : public Layer {
  public:

@@ -6,19 +6,20 @@
 
 namespace ridgeline::nn {
 
-// The numbers that the ops of a loss read from a value of the program: class weights, weights of
-// positive targets or quantiles. Empty: there are none.
+// Returns the constants that the ops of a loss read as a value of the program: class weights,
+// weights of positive targets or quantiles. Empty if there are none.
 std::vector<double> loss_constants(const Loss& loss);
 
-// How many numbers of a target the loss is a mean over: all outputs, or one for cross-entropy.
+// The number of a target's elements that the loss averages over: all outputs, or one for
+// cross-entropy.
 int64_t averaged_outputs(const Loss& loss, int64_t outputs);
 
-// How many values a sample's target has for so many outputs: quantiles share one.
+// The number of columns of a sample's target for this many outputs: quantiles share one.
 int64_t target_columns(const Loss& loss, int64_t outputs);
-// The same of all heads of a model together.
+// The number of columns of all heads of a model together.
 int64_t head_columns(const Model& model);
 
-// What the loss of a batch and its gradient are computed from.
+// The operands of a batch's loss and of its gradient.
 struct LossOperands {
   Value x;       // [n, outputs]
   Value target;  // [n] int32, or [n, columns] float
@@ -32,7 +33,7 @@ Op loss_op(const Loss& loss, const LossOperands& operands, const Value& result,
            const Value& correct);
 Op loss_grad_op(const Loss& loss, const LossOperands& operands, const Value& dx);
 
-// Throws usage when the loss does not fit `outputs` of a target.
+// Throws Error(usage) if the loss does not fit `outputs`.
 void check_loss(const Loss& loss, int64_t outputs);
 
 }  // namespace ridgeline::nn

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
-#include <map>
 #include <set>
 
 #include "ridgeline/nn/activation_memory.h"
@@ -12,6 +10,8 @@
 #include "ridgeline/nn/join.h"
 #include "ridgeline/nn/lower_check.h"
 #include "ridgeline/nn/lower_losses.h"
+#include "ridgeline/nn/lower_prune.h"
+#include "ridgeline/nn/lower_updates.h"
 #include "ridgeline/nn/recompute.h"
 #include "ridgeline/nn/recurrent.h"
 #include "ridgeline/nn/softmax.h"
@@ -19,16 +19,18 @@
 namespace ridgeline::nn {
 namespace {
 
-// One call of lower(): what it has made so far, and its parts in the order they are appended.
+// The state of one call of lower(), and its parts in the order in which they are appended.
 class Lowering {
  public:
-  // `segments`: where those begin that are computed again but the last; empty: none are.
+  // `segments` has the beginnings of all recomputed segments but the last; empty: nothing is
+  // recomputed.
   Lowering(const Model& model, const LowerOptions& options, std::vector<size_t> segments = {})
       : model_(model),
         options_(options),
         segments_(std::move(segments)),
         builder_(lowered_, options),
-        losses_(model, options, lowered_, builder_) {
+        losses_(model, options, lowered_, builder_),
+        updates_(model, options, lowered_, builder_, layers_, factors_) {
     lowered_.program.precision = options.precision;
     lowered_.program.accumulate = options.accumulate;
     lowered_.program.repeats = options.repeats;
@@ -64,7 +66,7 @@ class Lowering {
   }
 
   bool half() const { return size_of(builder_.dtype()) == 2; }
-  // Of what is read by people and kept in files, whatever the activations are in.
+  // The type of values that people read and files keep, whatever the type of the activations.
   DType wide() const { return builder_.dtype() == DType::fp64 ? DType::fp64 : DType::fp32; }
 
   Value gather_inputs() {
@@ -84,7 +86,7 @@ class Lowering {
                               : builder_.temp("x0", flat);
     if (options_.mode == Mode::train && (options_.augment.shift > 0 || options_.augment.flip)) {
       lowered_.epoch = add_value("epoch", DType::int64, {1}, Role::input);
-      // Codes are not scaled, and padding is the last of them.
+      // Codes are not scaled, and the highest code is padding.
       const double scale = codes > 0 ? 1 : options_.scale;
       const double shift = codes > 0 ? double(codes - 1) : options_.shift;
       builder_.add(GatherAugment{lowered_.inputs, lowered_.order, lowered_.first, lowered_.tick,
@@ -100,7 +102,7 @@ class Lowering {
     return x;
   }
 
-  // The shape of a sample as an image; augmentation has no meaning for anything else.
+  // Returns the shape of a sample as an image; augmentation is defined only for images.
   Image image() const {
     const Shape& sample = model_.input();
     if (sample.rank() == 1 && model_.layers().front()->codes_below() > 0) return {1, 1, sample[0]};
@@ -135,7 +137,7 @@ class Lowering {
     for (size_t i = 0; i < model_.params().size(); ++i) {
       const Param& param = model_.params()[i];
       const Shape& shape = param.value.view().shape;
-      if (!param.trained()) {  // statistics and counters stay as they are kept
+      if (!param.trained()) {  // statistics and counters keep their type
         lowered_.params.push_back(
             add_value(param.name, param.value.view().dtype, shape, Role::state));
         factors_.push_back(lowered_.params.back());
@@ -153,7 +155,7 @@ class Lowering {
 
   void forward() {
     const Value input = x_;
-    // Losses read the heads themselves; what joins them is for those who ask for outputs.
+    // Losses read the heads directly; their concat is only needed for outputs.
     const bool joined = heads().empty() || options_.mode == Mode::infer || options_.outputs;
     const size_t count = model_.layers().size() - (joined ? 0 : 1);
     int top_stack = -1;
@@ -189,7 +191,7 @@ class Lowering {
     } else if (heads().empty() && options_.loss.kind == LossKind::cross_entropy) {
       lowered_.outputs = add_value("probabilities", wide(), x_.shape, Role::output);
       builder_.add(Softmax{x_, lowered_.outputs});
-    } else {  // no softmax stands between these and the targets
+    } else {  // no softmax between the outputs and the targets
       lowered_.outputs = add_value("outputs", x_.dtype, x_.shape, Role::output);
       if (heads().empty() && options_.loss.kind == LossKind::binary_cross_entropy) {
         builder_.add(Activation{ActivationKind::sigmoid, x_, lowered_.outputs});
@@ -207,16 +209,17 @@ class Lowering {
     lowered_.lr = add_value("lr", DType::fp64, {options_.repeats}, Role::input);
     const bool scaled = options_.loss_scale.kind != LossScale::Kind::none;
     if (scaled) {
-      lowered_.loss_scale = add_state("loss_scale", DType::fp64, {1}, options_.loss_scale.start);
+      lowered_.loss_scale =
+          updates_.add_state("loss_scale", DType::fp64, {1}, options_.loss_scale.start);
     }
     const bool together = scaled || options_.clip_norm > 0;  // no update before the last gradient
-    // An update by plain SGD may be made where its gradient is. Other updates are kernels of their
-    // own, and side by side one kernel makes them all.
+    // A plain SGD update may be fused with its gradient. Other updates are separate kernels, and
+    // one kernel can make all adjacent ones.
     const bool late = options_.optimizer.kind != OptimizerKind::sgd;
     const std::vector<bool> needs = needed_gradients();
     find_first_readers();
     const size_t lowest = size_t(std::ranges::find(needs, true) - needs.begin());
-    std::vector<Values> arrived(layers_.size());  // gradients by what each layer gives
+    std::vector<Values> arrived(layers_.size());  // gradients by each layer's output
     for (size_t loss = 0; loss < losses_.size(); ++loss) {
       const auto layer = size_t(losses_.layer(loss));
       if (!needs[layer]) continue;  // nothing below this head is trained
@@ -235,7 +238,7 @@ class Lowering {
       const std::vector<int>& inputs = model_.inputs_of(i);
       std::vector<bool> wanted;
       for (const int from : inputs) wanted.push_back(from != kGraphInput && needs[size_t(from)]);
-      // The last gradient of a value is added to the others as soon as it is there.
+      // The last gradient of a value is added to the others as soon as it is computed.
       const auto completes = [&](int from) {
         return from != kGraphInput && needs[size_t(from)] && !arrived[size_t(from)].empty() &&
                first_reader_[size_t(from)] == int(i);
@@ -247,36 +250,36 @@ class Lowering {
       }
       if (builder_.sum_follows()) {
         Values& parts = arrived[size_t(inputs[0])];
-        // The newest first: it is what a kernel may have at hand.
+        // The newest gradient comes first, because a kernel may still hold it in registers.
         std::rotate(parts.begin(), parts.end() - 1, parts.end());
         parts = {add_gradients(builder_, parts, fmt::format("dx{}.sum", inputs[0] + 1))};
       }
       if (frozen(i)) forget_grads(values);
-      if (model_.weights_of(i) != i) continue;  // the layer that has the weights comes later
+      if (model_.weights_of(i) != i) continue;  // the layer that owns the weights comes later
       add_shared_grads(i);
       if (options_.ranks > 0) {
-        start_sum(i);
+        updates_.start_sum(i);
       } else if (!together && !late) {
-        update(i, Value{});
+        updates_.update(i, Value{});
       }
     }
     for (size_t i = layers_.size(); options_.ranks == 0 && late && !together && i-- > lowest;) {
       builder_.enter(int(i));
-      update(i, Value{});
+      updates_.update(i, Value{});
     }
     if (options_.ranks > 0) {
       for (size_t i = layers_.size(); i-- > lowest;) {
-        wait_for_sum(i);
-        if (!together) update(i, Value{});
+        updates_.wait_for_sum(i);
+        if (!together) updates_.update(i, Value{});
       }
     }
-    if (together) scale_and_update(lowest);
-    if (!builder_.recomputed().empty()) drop_unread();
-    if (!unwanted_.empty()) drop_unwanted();
+    if (together) updates_.scale_and_update(lowest);
+    if (!builder_.recomputed().empty()) drop_unread(lowered_, builder_.recomputed());
+    if (!unwanted_.empty()) drop_unwanted(lowered_, unwanted_);
   }
 
-  // Appends the forward pass of the layers [begin, end) again, for their gradients to read, but for
-  // what is kept: layers after them read it. drop_unread() drops what no gradient reads.
+  // Recomputes the forward pass of the layers [begin, end) for their gradients, except for values
+  // that are kept because later layers read them. drop_unread() removes what no gradient reads.
   void compute_again(size_t begin, size_t end) {
     std::set<ValueId> kept;
     for (size_t i = end; i < layers_.size(); ++i) {
@@ -299,23 +302,8 @@ class Lowering {
     builder_.set_again(false);
   }
 
-  void drop_unread() {
-    const std::vector<size_t>& recomputed = builder_.recomputed();
-    std::vector<bool> stays(lowered_.program.ops.size(), true);
-    std::set<ValueId> read;
-    for (size_t i = stays.size(); i-- > 0;) {
-      const Op& op = lowered_.program.ops[i];
-      stays[i] =
-          !std::ranges::binary_search(recomputed, i) ||
-          std::ranges::any_of(writes(op), [&](const Value& y) { return read.contains(y.id); });
-      if (!stays[i]) continue;
-      for (const Value& x : reads(op)) read.insert(x.id);
-    }
-    keep_ops(stays);
-  }
-
-  // Whether the gradient by what a layer gives is needed: for weights of its own, or for those of a
-  // layer that it reads. In a chain these are the lowest layer with weights and all above.
+  // Whether the gradient by a layer's output is needed: for weights of its own, or for those of a
+  // layer that it reads. In a chain these are the lowest layer with weights and all above it.
   std::vector<bool> needed_gradients() const {
     std::vector<bool> needs(layers_.size());
     for (size_t i = 0; i < layers_.size(); ++i) {
@@ -326,7 +314,7 @@ class Lowering {
     return needs;
   }
 
-  // The last gradient of a value to come is that of the first layer that reads it.
+  // The last gradient of a value comes from the first layer that reads it.
   void find_first_readers() {
     first_reader_.assign(layers_.size(), -1);
     for (size_t i = layers_.size(); i-- > 0;) {
@@ -336,7 +324,7 @@ class Lowering {
     }
   }
 
-  // Adds the gradients by a layer's weights of all layers that use them.
+  // Adds up the gradients of shared weights over all layers that use them.
   void add_shared_grads(size_t owner) {
     for (size_t p = 0; p < layers_[owner].grads.size(); ++p) {
       Values parts;
@@ -345,7 +333,7 @@ class Lowering {
         if (layers_[i].grads[p]) parts.push_back(layers_[i].grads[p]);
       }
       if (parts.size() < 2) continue;
-      // One op adds so many at most; its sum is the first of the next ones.
+      // One op adds a limited number; its sum is the first operand of the next op.
       while (parts.size() > 1) {
         const size_t count = std::min(parts.size(), kMostJoined);
         const bool last = count == parts.size();
@@ -370,36 +358,6 @@ class Lowering {
     }
   }
 
-  // Layers write the gradients of all their weights. Ops that write nothing but gradients of frozen
-  // ones go; an op that computes others with them stays, since its kernels compute all in one.
-  void drop_unwanted() {
-    const auto is_unwanted = [&](const Op& op) {
-      const Values written = writes(op);
-      return !written.empty() && std::ranges::all_of(written, [&](const Value& value) {
-        return !value || unwanted_.contains(value.id);
-      });
-    };
-    std::vector<bool> stays;
-    for (const Op& op : lowered_.program.ops) stays.push_back(!is_unwanted(op));
-    keep_ops(stays);
-  }
-
-  void keep_ops(const std::vector<bool>& stays) {
-    Program kept;
-    kept.values = lowered_.program.values;
-    kept.precision = lowered_.program.precision;
-    kept.accumulate = lowered_.program.accumulate;
-    kept.repeats = lowered_.program.repeats;
-    std::vector<int> layers;
-    for (size_t i = 0; i < stays.size(); ++i) {
-      if (!stays[i]) continue;
-      kept.add(lowered_.program.ops[i]);
-      layers.push_back(lowered_.op_layer[i]);
-    }
-    lowered_.program = std::move(kept);
-    lowered_.op_layer = std::move(layers);
-  }
-
   const Param& param(size_t layer, size_t p) const {
     return model_.params()[first_param(layer) + p];
   }
@@ -416,36 +374,9 @@ class Lowering {
     return false;
   }
 
-  // Of a layer's gradients over all ranks. The updates wait until the layers below have theirs on
-  // the way, so that these hide the communication of those above.
-  void start_sum(size_t layer) {
-    AllReduceStart start;
-    start.ranks = options_.ranks;
-    start.wire = options_.gradient_wire;
-    for (Value& grad : layers_[layer].grads) {
-      if (!grad) continue;  // statistics have none
-      const Value sum = add_value(lowered_.program.info(grad.id).name + ".sum", grad.dtype,
-                                  grad.shape, Role::temp);
-      start.grads.push_back(grad);
-      start.sums.push_back(sum);
-      grad = sum;
-    }
-    if (start.grads.empty()) return;
-    start.token = add_value(fmt::format("token{}", layer), DType::int64, {1}, Role::temp);
-    waits_[layer] = AllReduceWait{start.grads, start.sums, start.token};
-    builder_.add(std::move(start));
-  }
-
-  void wait_for_sum(size_t layer) {
-    const auto found = waits_.find(layer);
-    if (found == waits_.end()) return;
-    builder_.enter(int(layer));
-    builder_.add(found->second);
-  }
-
   void add_grads(size_t layer) {
     for (size_t p = 0; p < layers_[layer].params.size(); ++p) {
-      // Gradients are of the type that weights are kept in.
+      // Gradients have the type in which weights are kept.
       const Value& kept = lowered_.params[first_param(layer) + p];
       const Param& of = param(layer, p);
       const std::string name = model_.weights_of(layer) == layer
@@ -456,80 +387,18 @@ class Lowering {
     }
   }
 
-  void scale_and_update(size_t lowest) {
-    lowered_.grad_norm = add_value("grad_norm", DType::fp64, {1}, Role::output);
-    lowered_.clipped = add_value("clipped", DType::int64, {1}, Role::state);
-    const Value scale = add_value("grad_scale", DType::fp64, {1}, Role::temp);
-    Values grads;
-    for (const LayerValues& values : layers_) {
-      for (const Value& grad : values.grads) {
-        if (grad) grads.push_back(grad);
-      }
-    }
-    builder_.enter(-1);
-    GlobalNorm norm{grads, lowered_.grad_norm, scale, lowered_.clipped};
-    norm.max_norm =
-        options_.clip_norm > 0 ? options_.clip_norm : std::numeric_limits<double>::infinity();
-    if (lowered_.loss_scale) {
-      lowered_.skipped = add_state("skipped", DType::int64, {1});
-      norm.loss_scale = lowered_.loss_scale;
-      norm.good = add_state("loss_scale.good", DType::int64, {1});
-      norm.skipped = lowered_.skipped;
-      const bool dynamic = options_.loss_scale.kind == LossScale::Kind::dynamic;
-      norm.growth = dynamic ? options_.loss_scale.growth : 0;
-    }
-    builder_.add(norm);
-    for (size_t i = layers_.size(); i-- > lowest;) {
-      builder_.enter(int(i));
-      update(i, scale);
-    }
-  }
-
-  void update(size_t layer, const Value& grad_scale) {
-    for (size_t p = 0; p < layers_[layer].grads.size(); ++p) {
-      const size_t number = model_.first_param(layer) + p;
-      const Value& w = lowered_.params[number];
-      if (!layers_[layer].grads[p]) continue;
-      Values state;
-      for (const std::string& part : state_names(options_.optimizer)) {
-        state.push_back(add_state(model_.params()[number].name + "." + part, wide(), w.shape));
-      }
-      const Value copy = factors_[number].id != w.id ? factors_[number] : Value{};
-      add_update(w, layers_[layer].grads[p], state, grad_scale, copy);
-    }
-  }
-
-  Value add_state(const std::string& name, DType dtype, const Shape& shape, double start = 0) {
-    const Value value = add_value(name, dtype, shape, Role::state);
-    lowered_.states.push_back({name, value, start});
-    return value;
-  }
-
-  void add_update(const Value& w, const Value& dw, const Values& state, const Value& grad_scale,
-                  const Value& copy) {
-    const Optimizer& o = options_.optimizer;
-    if (o.kind == OptimizerKind::sgd) {
-      builder_.add(SgdUpdate{w, dw, state.empty() ? Value{} : state[0], lowered_.lr, lowered_.tick,
-                             grad_scale, o.momentum, o.weight_decay, o.nesterov, copy});
-      return;
-    }
-    builder_.add(AdamUpdate{w, dw, state[0], state[1], lowered_.lr, builder_.step(), lowered_.tick,
-                            grad_scale, o.beta1, o.beta2, o.epsilon, o.weight_decay,
-                            o.kind == OptimizerKind::adamw, copy});
-  }
-
   const Model& model_;
   const LowerOptions& options_;
   const std::vector<size_t> segments_;
   Lowered lowered_;
   Builder builder_;
-  Value x_;  // what the layers so far give
+  Value x_;  // the output of the layers so far
   Losses losses_;
   std::vector<Value> factors_;  // the weights as ops read them: lowered_.params, or their copies
   std::vector<LayerValues> layers_;
-  std::vector<int> first_reader_;          // by layer, -1: none
-  std::map<size_t, AllReduceWait> waits_;  // by layer
-  std::set<ValueId> unwanted_;             // gradients of frozen weights
+  std::vector<int> first_reader_;  // by layer, -1: none
+  std::set<ValueId> unwanted_;     // gradients of frozen weights
+  Updates updates_;
 };
 
 }  // namespace

@@ -4,7 +4,7 @@
 
 namespace ridgeline::nn {
 
-// Refuses, with an Error, options that no program can be made of, or not of this model.
+// Throws an Error for options of which no program can be made, at all or for this model.
 void check_lowering(const Model& model, const LowerOptions& options);
 
 }  // namespace ridgeline::nn

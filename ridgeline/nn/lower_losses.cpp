@@ -31,20 +31,20 @@ void Losses::add(const Value& x, int last_layer) {
   if (!has_values()) {
     lowered_.correct = add_value("correct", DType::int32, steps, Role::output);
   }
-  // 1 over the targets of the global batch, and over the outputs where the loss is a mean of them.
+  // 1 over the targets of the global batch, and over the outputs if the loss is a mean of them.
   const double targets = double(samples()) * double(options_.targets) *
                          double(averaged_outputs(options_.loss, x.shape[1]));
   add_one(options_.loss, last_layer, x, target_, options_.idle ? 0.0 : 1.0 / targets,
           "loss_constants", lowered_.loss, lowered_.correct);
 }
 
-// The loss of what `layer` gives, and what its gradient will read.
+// Appends the loss of a layer's output `x`, and keeps the operands of its gradient.
 void Losses::add_one(const Loss& given, int layer, const Value& x, const Value& target,
                      double scale, const std::string& constants, const Value& result,
                      const Value& correct) {
   Criterion criterion{given, {x, target, {}, lowered_.tick, {}, scale}, layer};
-  // An evaluation counts every sample alike, and so does a rank whose one sample counts for
-  // nothing: the weights of its batch might add up to zero.
+  // An evaluation counts every sample equally, and so does an idle rank, whose single sample has no
+  // effect: the weights of its batch might add up to zero.
   if (options_.mode != Mode::train || options_.idle) criterion.loss.weights.clear();
   if (options_.mode != Mode::train) criterion.loss.smoothing = 0;
   const std::vector<double> numbers = loss_constants(criterion.loss);
@@ -57,8 +57,8 @@ void Losses::add_one(const Loss& given, int layer, const Value& x, const Value& 
   criteria_.push_back(std::move(criterion));
 }
 
-// The targets of a head lie in their row as its outputs do in the net's: of classes as a one-hot
-// row, of which the largest number is the label.
+// The targets of the heads are side by side, like their outputs in the net's output. Classes are a
+// one-hot row, whose largest element is the label.
 Value Losses::head_target(const Head& head, int64_t begin, int64_t columns) {
   const int64_t whole = target_.shape[1];
   const Value part = builder_.temp("target." + head.name, {options_.batch, columns});
@@ -70,7 +70,7 @@ Value Losses::head_target(const Head& head, int64_t begin, int64_t columns) {
   return label;
 }
 
-// The loss of each head, and their sum. The hits are those of the first head that has classes.
+// Appends the loss of each head, and their sum. `correct` is that of the first head with classes.
 void Losses::add_heads(const std::vector<LayerValues>& layers) {
   const Shape steps{options_.repeats};
   lowered_.loss = add_value("loss", DType::fp64, steps, Role::output);
@@ -94,7 +94,7 @@ void Losses::add_heads(const std::vector<LayerValues>& layers) {
     add_one(head.loss, head.layer, x, target, options_.idle ? 0.0 : head.weight / share,
             "loss_constants." + head.name, lowered_.head_losses.back(), correct);
   }
-  // Of all steps of a launch so far: their losses stay where they are.
+  // Adds the losses of all steps of the launch so far; the losses of the heads stay in place.
   builder_.add(Add{lowered_.head_losses, lowered_.loss});
 }
 

@@ -7,8 +7,8 @@
 
 namespace ridgeline::nn {
 
-// The losses of a program: that of the net's output, or one of each head. The targets of the batch
-// are [batch * targets] int32 classes, or values [batch, columns].
+// The losses of a program: that of the net's output, or one per head. The targets of the batch are
+// [batch * targets] int32 classes, or values [batch, columns].
 class Losses {
  public:
   Losses(const Model& model, const LowerOptions& options, Lowered& lowered, Builder& builder)
@@ -16,12 +16,12 @@ class Losses {
 
   // Gathers the targets of the batch.
   void gather();
-  // Of `x` [n, outputs], which the last layer gives; of what the layers of the heads give.
+  // Adds the loss of `x` [n, outputs], the last layer's output; or the losses of the heads.
   void add(const Value& x, int last_layer);
   void add_heads(const std::vector<LayerValues>& layers);
 
   size_t size() const { return criteria_.size(); }
-  int layer(size_t loss) const { return criteria_[loss].layer; }  // that gives what it is of
+  int layer(size_t loss) const { return criteria_[loss].layer; }  // whose output the loss is of
   Value add_gradient(size_t loss);
 
  private:

@@ -9,7 +9,7 @@
 namespace ridgeline::nn {
 namespace {
 
-// Layers whose backward pass needs what only a forward pass in training leaves behind.
+// Refuses layers whose backward pass needs values that only a forward pass in training saves.
 void check_gradients(const Model& model, bool training) {
   if (training) return;
   for (size_t i = 0; i < model.layers().size(); ++i) {
@@ -64,7 +64,7 @@ class PassLowering {
     return result_.lowered.program.add_value(std::move(name), dtype, shape, role);
   }
 
-  // Dropout hands everything on when nothing is trained.
+  // Outside of training, dropout is the identity.
   bool skipped(size_t layer) const {
     return !pass_.training && model_.layers()[layer]->type() == "dropout";
   }
@@ -94,7 +94,7 @@ class PassLowering {
   void backward(const Value& last) {
     result_.grads.resize(model_.params().size());
     result_.dy = add_value("dy", last.dtype, last.shape, Role::input);
-    std::vector<Values> arrived(layers_.size());  // gradients by what each layer gives
+    std::vector<Values> arrived(layers_.size());  // gradients by each layer's output
     Values by_input;
     arrived.back().push_back(result_.dy);
     for (size_t i = layers_.size(); i-- > 0;) {
@@ -148,7 +148,7 @@ LoweredPass lower_pass(const Model& model, const LowerOptions& options, const Pa
   const bool gradients = pass.kind == PassKind::gradients;
   if (gradients) check_gradients(model, pass.training);
   LowerOptions lower = options;
-  // What a backward pass needs is saved by the forward pass of training alone.
+  // Only a forward pass in training saves what a backward pass needs.
   lower.mode = pass.training || gradients ? Mode::train : Mode::infer;
   return PassLowering(model, lower, pass).run();
 }

@@ -14,23 +14,23 @@ enum class PassKind {
 
 struct PassOptions {
   PassKind kind = PassKind::forward;
-  // Dropout drops, and batch normalisation takes the batch's statistics and follows them. Without,
-  // the layers compute what inference computes.
+  // In training, dropout is active, and batch normalisation uses the batch's statistics and updates
+  // the running ones. Otherwise the layers compute as in inference.
   bool training = true;
 };
 
-// A pass and its outside values; an absent one has id -1. The values of samples have the type of
-// the activations, and their shape is [batch, numbers of a sample].
+// A pass and its external values; an absent one has id -1. Values of samples have the type of the
+// activations and the shape [batch, numbers of a sample].
 struct LoweredPass {
   Lowered lowered;           // params, tick and step, and what layers keep between steps
   Value x, y;                // read and, if kind is forward, written
   Value dy, dx;              // of gradients: read; written
-  std::vector<Value> grads;  // written; as Model::params(), absent of those that are not trained
+  std::vector<Value> grads;  // written; like Model::params(), absent if not trained
 };
 
-// `options` says batch, precision and seed; the rest of it is not looked at. Throws usage for a
-// model whose samples are codes, for half precisions, and for gradients outside of training through
-// a layer that has them in training alone.
+// Uses only batch, precision and seed of `options`. Throws Error(usage) for a model whose samples
+// are codes, for half precisions, and for gradients outside of training through a layer that has
+// them only in training.
 LoweredPass lower_pass(const Model& model, const LowerOptions& options, const PassOptions& pass);
 
 }  // namespace ridgeline::nn

@@ -8,7 +8,7 @@ namespace ridgeline::nn {
 
 namespace {
 
-// "[4, 8]" of one input; of several "layer 2 (relu) [4, 8] and the input [8, 8]".
+// "[4, 8]" for one input; for several "layer 2 (relu) [4, 8] and the input [8, 8]".
 std::string describe_inputs(const Graph& graph, const GraphLayer& layer,
                             const std::vector<Shape>& shapes) {
   if (shapes.size() == 1) return to_string(shapes[0]);
@@ -20,8 +20,8 @@ std::string describe_inputs(const Graph& graph, const GraphLayer& layer,
   return text;
 }
 
-// Each layer reads layers before it, all but the last are read, and all that read the input want
-// floats or the same codes.
+// Checks that each layer reads earlier layers, that all but the last are read, and that all readers
+// of the input want floats or the same codes.
 void check_reads(const Graph& graph) {
   std::vector<bool> read(graph.size());
   for (size_t i = 0; i < graph.size(); ++i) {
@@ -51,7 +51,7 @@ void check_reads(const Graph& graph) {
   }
 }
 
-// The weights that a layer would have must be those that it uses.
+// Checks that the weights of a layer have the shapes of the shared weights that it uses.
 void check_shared(const Graph& graph, const Outline& so_far, const GraphLayer& layer,
                   const std::vector<ParamSpec>& wanted) {
   const auto owner = size_t(layer.weights_of);
@@ -68,7 +68,7 @@ void check_shared(const Graph& graph, const Outline& so_far, const GraphLayer& l
               wanted.empty() ? "none" : to_string(wanted[0].shape));
 }
 
-// Heads give rows of numbers, which the net's output has one after the other.
+// The outputs of heads are rows of numbers, which the net's output has side by side.
 void check_heads(const Graph& graph, const std::vector<Shape>& outputs) {
   for (const Head& head : graph.heads()) {
     const Shape& shape = outputs[size_t(head.layer)];

@@ -23,28 +23,28 @@ struct Param {
   bool trained() const { return kind == ParamKind::weight; }
 };
 
-// What a model of some layers consists of, worked out and checked without memory for a weight.
+// The shapes and weights of a model, computed and checked without memory for the weights.
 struct Outline {
   std::vector<Shape> outputs;                             // of each layer
   std::vector<std::pair<std::string, ParamSpec>> params;  // "0.weight"
   std::vector<size_t> first_param;                        // of each layer, and past the last
 };
-// As the constructor of Model.
+// Throws like the constructor of Model.
 Outline outline(const Graph& graph, const Shape& input);
 
 // Layers and their weights. Shapes are inferred and checked when it is built, before any weight is
 // allocated.
 class Model {
  public:
-  // `input` is the shape of one sample, without the batch. Throws Error(usage) naming the layer's
-  // number, its type and both shapes when they do not fit.
+  // `input` is the shape of one sample, without the batch. Throws Error(usage) with the layer's
+  // number, its type and both shapes if they do not fit.
   Model(Graph graph, const Shape& input, DType weights = DType::fp32);
 
   const Shape& input() const { return input_; }
   const Shape& output() const { return outputs_.back(); }
   const Graph& graph() const { return graph_; }
   const std::vector<LayerPtr>& layers() const { return layers_; }  // of the graph, in order
-  // The layers that a layer reads, by number, and the shape that enters by the first of them.
+  // The numbers of the layers that a layer reads, and the shape of its first input.
   const std::vector<int>& inputs_of(size_t layer) const { return graph_.layers()[layer].inputs; }
   const Shape& input_of(size_t layer) const { return output_of(inputs_of(layer)[0]); }
   const Shape& output_of(int layer) const {
@@ -52,18 +52,18 @@ class Model {
   }
   std::vector<Param>& params() { return params_; }
   const std::vector<Param>& params() const { return params_; }
-  // Which params belong to a layer: [first_param(i), first_param(i + 1)). A layer that uses those
-  // of another has none of its own.
+  // The params of a layer are [first_param(i), first_param(i + 1)). A layer that uses those of
+  // another has none of its own.
   size_t first_param(size_t layer) const { return first_param_[layer]; }
-  // The layer whose params a layer uses, which is itself unless it shares another's.
+  // The layer whose params a layer uses: itself, unless it shares another's.
   size_t weights_of(size_t layer) const {
     const int owner = graph_.layers()[layer].weights_of;
     return owner >= 0 ? size_t(owner) : layer;
   }
   int64_t parameter_count() const;  // of those that are trained
 
-  // Fills every weight from its initialiser: a function of the seed, the parameter's number and the
-  // element, so the same on every device and rank.
+  // Initialises every weight as a function of the seed, the parameter's number and the element, so
+  // it is the same on every device and rank.
   void initialise(uint64_t seed);
 
  private:

@@ -21,21 +21,21 @@ struct ModelDescription {
   Shape input;
 };
 
-// Throws Error(model) when the metadata lacks it, is malformed or of a newer version.
+// Throws Error(model) if the metadata is missing, malformed or of a newer version.
 ModelDescription read_description(const TensorFile& file);
 
 struct LoadOptions {
   bool strict = false;        // NaN and infinite weights are errors
-  std::string ignore_prefix;  // tensors whose names begin so are no part of the model; empty: none
+  std::string ignore_prefix;  // tensors with this prefix are not part of the model; empty: none
 };
 
-// Throws one Error(model) that lists every missing, extra and misshaped tensor. To be called before
-// a model that only the file describes gets memory: its description may claim any size.
+// Throws one Error(model) that lists every missing, extra and misshaped tensor. Call it before
+// allocating a model that only the file describes: its description may claim any size.
 void check_tensors(const TensorFile& file, const Outline& model, const LoadOptions& options = {});
 
 // Fills the model's weights from the file, converting between float types, and returns warnings
-// (one line each). The weights' memory stays where it is. Throws as check_tensors; the model is
-// then as it was.
+// (one line each). The weights' memory stays in place. Throws like check_tensors; the model is then
+// unchanged.
 std::vector<std::string> load_weights(const TensorFile& file, Model& model,
                                       const LoadOptions& options = {});
 

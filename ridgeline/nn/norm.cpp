@@ -11,7 +11,7 @@ namespace {
 const Init kOnes{InitKind::ones};
 const Init kZeros{InitKind::zeros};
 
-// Says why a rank has a single sample of a batch, and what to do about it.
+// Returns why a rank has a single sample of a batch, and what to do about it.
 std::string single_sample_remedy(const LowerOptions& options) {
   if (options.global_batch > 1) {
     return fmt::format(
@@ -25,7 +25,7 @@ std::string single_sample_remedy(const LowerOptions& options) {
 
 Image channels_of(const Shape& input) { return {input[0], 1, input.numel() / input[0]}; }
 
-// What the gradients of both normalisations read and write.
+// Sets the operands that the gradients of both normalisations share.
 template <typename Grad>
 Grad gradient(Builder& builder, const LayerValues& values, const Value& dy, bool affine,
               bool needs_dx) {

@@ -5,7 +5,7 @@
 #include "ridgeline/nn/builder.h"
 #include "ridgeline/nn/config_table.h"
 
-// What the layers of normalisations share.
+// Functions that the normalisation layers share.
 namespace ridgeline::nn {
 
 inline double read_norm_epsilon(ConfigTable& table) {

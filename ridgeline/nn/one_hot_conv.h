@@ -6,8 +6,8 @@
 namespace ridgeline::nn {
 
 // onehot_conv1d: PyTorch's Conv1d over the one-hot columns of a sample's codes, [T] -> [out, T'],
-// without the columns ever being made. weight [out, symbols, kernel], bias [out]. The code
-// `symbols` (and any above) stands for a column of zeros. It stands first, where samples are still
+// without making the columns. weight [out, symbols, kernel], bias [out]. The code `symbols` (and
+// any above) stands for a column of zeros. It must be the first layer, where samples are still
 // codes.
 class OneHotConvLayer final : public Layer {
  public:

@@ -10,7 +10,7 @@ namespace ridgeline::nn {
 
 enum class OptimizerKind { sgd, adam, adamw };
 
-// Equations: ridgeline/ops/update.h. Fields of another kind stay at their defaults.
+// Equations: ridgeline/ops/update.h. Fields that the kind does not use keep their defaults.
 struct Optimizer {
   OptimizerKind kind = OptimizerKind::sgd;
   double lr = 0.01;                                   // before the schedule
@@ -24,8 +24,8 @@ struct Optimizer {
 
 std::string_view name(OptimizerKind kind);
 
-// What it keeps for each weight, like the weight in shape, in fp32 (fp64 in an fp64
-// run), zero at the start:
+// The state kept for each weight, with the weight's shape, in fp32 (fp64 in an fp64 run), zero at
+// the start:
 // {"momentum"}, {"m", "v"} or nothing.
 std::vector<std::string> state_names(const Optimizer& optimizer);
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kMostExtent = int64_t{1} << 31;
 
-// An array of whole numbers, or one that stands alone.
+// Reads an array of integers, or a single one.
 std::vector<int64_t> read_integers(ConfigTable& table, const char* key, Bounds<int64_t> bounds) {
   if (!table.has(key)) table.fail(key, "missing; give whole numbers");
   const std::vector<double> numbers =

@@ -8,7 +8,8 @@
 
 namespace ridgeline::nn {
 
-// reshape: the same numbers as a sample of another shape. No op: values are stored flat.
+// reshape: the same numbers as a sample of another shape. It has no op, since values are stored
+// flat.
 class ReshapeLayer final : public Layer {
  public:
   explicit ReshapeLayer(std::vector<int64_t> shape) : shape_(std::move(shape)) {}
@@ -22,10 +23,10 @@ class ReshapeLayer final : public Layer {
   std::string to_toml() const override;
 
  private:
-  std::vector<int64_t> shape_;  // one may be -1: what is left
+  std::vector<int64_t> shape_;  // one may be -1, which is inferred
 };
 
-// transpose: the axes of a sample in another order.
+// transpose: permutes the axes of a sample.
 class TransposeLayer final : public Layer {
  public:
   explicit TransposeLayer(std::vector<int64_t> axes) : axes_(std::move(axes)) {}
@@ -42,7 +43,7 @@ class TransposeLayer final : public Layer {
   std::vector<int64_t> axes_;
 };
 
-// slice: the places [start, end) along an axis; negative ones count from the end.
+// slice: the positions [start, end) along an axis; negative ones count from the end.
 class SliceLayer final : public Layer {
  public:
   SliceLayer(int64_t axis, int64_t start, std::optional<int64_t> end)
@@ -63,7 +64,7 @@ class SliceLayer final : public Layer {
   std::optional<int64_t> end_;
 };
 
-// pad: numbers before and after each axis, in PyTorch's order: the last axis first.
+// pad: adds numbers before and after each axis, in PyTorch's order: the last axis first.
 class PadLayer final : public Layer {
  public:
   PadLayer(std::vector<int64_t> padding, double value)
@@ -82,11 +83,11 @@ class PadLayer final : public Layer {
   int64_t before(int axis, int rank) const;
   int64_t after(int axis, int rank) const;
 
-  std::vector<int64_t> padding_;  // one number: on all sides of every axis but the channels
+  std::vector<int64_t> padding_;  // a single number: on all sides of every axis but the channels
   double value_;
 };
 
-// upsample: images [c, h, w] or signals [c, w], larger by whole factors.
+// upsample: enlarges images [c, h, w] or signals [c, w] by whole factors.
 class UpsampleLayer final : public Layer {
  public:
   UpsampleLayer(int64_t factor_h, int64_t factor_w, UpsampleMode mode)

@@ -5,10 +5,10 @@
 namespace ridgeline::nn {
 namespace {
 
-// Numbers of segments that are tried: more than these keep more than they save.
+// The numbers of segments to try: more segments than this keep more than they save.
 constexpr size_t kMostSegments = 64;
 
-// Cuts after the layer with which a segment takes `least` or more.
+// Cuts after the layer with which a segment reaches `least` bytes.
 std::vector<size_t> cut(const std::vector<double>& bytes, double least) {
   std::vector<size_t> begins{0};
   double sum = 0;
@@ -21,7 +21,7 @@ std::vector<size_t> cut(const std::vector<double>& bytes, double least) {
   return begins;
 }
 
-// What is kept from the forward pass on, and the largest segment beside it.
+// Returns the memory that is kept from the forward pass, plus the largest segment.
 double cost(const Model& model, std::vector<double> bytes, const std::vector<size_t>& begins,
             double bytes_a_number) {
   double kept = 0, largest = 0;
@@ -38,7 +38,7 @@ double cost(const Model& model, std::vector<double> bytes, const std::vector<siz
       }
     }
   }
-  // What is computed again from a layer that is not needs that one's output.
+  // Recomputing a layer that reads one which is not recomputed needs the latter's output.
   for (size_t i = 0; i < begins.back(); ++i) {
     if (counted[i] || bytes[i] == 0) continue;
     for (const int from : model.inputs_of(i)) {

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kMostHidden = int64_t{1} << 20, kMostStacked = 1024;
 
-// What forward() keeps of each layer of the stack.
+// Indices of the values that forward() saves for each layer of the stack.
 enum Saved : size_t { kX, kY, kReserve, kH0, kC0, kSavedCount };
 
 RecurrentSettings read_settings(ConfigTable& table, CellKind cell) {
@@ -35,7 +35,7 @@ Value viewed(Value value, const Shape& shape) {
   return value;
 }
 
-// A mask of its own for each gap of each stack.
+// Returns a distinct mask number for each gap of each stack.
 uint32_t mask_number(int layer, int64_t gap) { return uint32_t(gap + 1) << 12 | uint32_t(layer); }
 
 Value dropped(Builder& builder, double p, uint32_t number, const Value& x, std::string name) {
@@ -101,8 +101,8 @@ size_t RecurrentLayer::initial_at(int64_t layer) const {
   return size_t(layer) * (weights + states) + weights;
 }
 
-// The state of every sample, [directions, batch, hidden], from the one that all of them share: an
-// image of one row for each direction, whose rows are repeated.
+// Broadcasts the shared initial state to every sample, [directions, batch, hidden]: an image of one
+// row per direction, whose rows are repeated.
 Value RecurrentLayer::begin(Builder& builder, const Value& param, const RnnShape& shape,
                             const std::string& name) const {
   const UpsampleShape repeat{{directions(), 1, s_.hidden}, shape.batch, 1, UpsampleMode::nearest};
@@ -112,7 +112,7 @@ Value RecurrentLayer::begin(Builder& builder, const Value& param, const RnnShape
   return state;
 }
 
-// Its gradient is the sum over the samples.
+// The gradient of the initial state is the sum over the samples.
 void RecurrentLayer::add_begin_grad(Builder& builder, const Value& state_grad, const Value& grad,
                                     const RnnShape& shape) const {
   const UpsampleShape repeat{{directions(), 1, s_.hidden}, shape.batch, 1, UpsampleMode::nearest};
@@ -195,7 +195,7 @@ Value RecurrentLayer::forward(Builder& builder, LayerValues& values) const {
 
 Value RecurrentLayer::input_again(Builder& builder, const LayerValues& values,
                                   int64_t layer) const {
-  if (layer == 0) return values.x;  // which may have been computed again
+  if (layer == 0) return values.x;  // which may have been recomputed
   const size_t at = size_t(layer) * kSavedCount;
   if (!builder.options().recompute || s_.dropout == 0) return values.saved[at + kX];
   builder.set_again(true);
@@ -206,7 +206,7 @@ Value RecurrentLayer::input_again(Builder& builder, const LayerValues& values,
   return x;
 }
 
-// The last layer of the topmost stack needs its gates right after the loss: they are kept.
+// The last layer of the topmost stack needs its gates right after the loss, so they are kept.
 Value RecurrentLayer::reserve_again(Builder& builder, const LayerValues& values, int64_t layer,
                                     const Value& x) const {
   const auto saved = [&](Saved which) { return values.saved[size_t(layer) * kSavedCount + which]; };
@@ -217,7 +217,7 @@ Value RecurrentLayer::reserve_again(Builder& builder, const LayerValues& values,
     return builder.temp(fmt::format("{}.{}_l{}", values.layer, what, layer), of);
   };
   builder.set_again(true);
-  const bool ends = builder.options().carry_state;  // as the forward pass, so that kernels are too
+  const bool ends = builder.options().carry_state;  // the same op as in the forward pass
   const bool lstm = s_.cell == CellKind::lstm;
   const Value reserve = temp("reserve", shape.reserve());
   builder.add(Rnn{shape, viewed(x, shape.x()), weights(values.params, layer), saved(kH0),

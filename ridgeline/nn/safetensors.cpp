@@ -47,12 +47,13 @@ bool begins_with(std::span<const std::byte> bytes, std::string_view magic) {
   return bytes.size() >= magic.size() && std::memcmp(bytes.data(), magic.data(), magic.size()) == 0;
 }
 
-// PyTorch's own files: a zip archive with a pickle inside or, before version 1.6, a bare pickle.
+// Recognises PyTorch's own files: a zip archive with a pickle inside or, before version 1.6, a bare
+// pickle.
 bool is_pickle(std::span<const std::byte> bytes) {
   if (begins_with(bytes, "PK\x03\x04")) return true;
   const bool protocol = bytes.size() >= 2 && bytes[0] == std::byte{0x80} &&
                         bytes[1] >= std::byte{2} && bytes[1] <= std::byte{5};
-  // A header of 640 bytes also begins with 0x80 0x02, but goes on with its brace.
+  // A header of 640 bytes also begins with 0x80 0x02, but continues with its brace.
   return protocol && !(bytes.size() > kLengthBytes && bytes[kLengthBytes] == std::byte{'{'});
 }
 
@@ -94,7 +95,8 @@ Shape read_shape(const HeaderEntry& stated, const std::string& origin) {
   std::vector<int64_t> dims;
   uint64_t product = 1;
   for (const uint64_t extent : stated.shape) {
-    // A zero would hide an overflow beside it, and Shape multiplies in order: take it as one here.
+    // A zero would hide an overflow of other factors, and Shape multiplies in order: count it as
+    // one here.
     const uint64_t factor = std::max<uint64_t>(extent, 1);
     if (__builtin_mul_overflow(product, factor, &product) ||
         product > uint64_t(std::numeric_limits<int64_t>::max()) / 8) {
@@ -106,7 +108,7 @@ Shape read_shape(const HeaderEntry& stated, const std::string& origin) {
   return Shape(dims);
 }
 
-// The checked form of a stated tensor: its bytes lie in `data` and fit its shape.
+// Checks that a stated tensor's bytes lie in `data` and fit its shape.
 TensorEntry check_entry(const HeaderEntry& stated, std::span<const std::byte> data,
                         const std::string& origin) {
   const std::optional<DType> dtype = parse_type(stated.dtype);
@@ -214,7 +216,7 @@ std::vector<std::byte> to_safetensors(std::span<const TensorEntry> tensors,
   add_checksums(checked, tensors);
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   header["__metadata__"] = checked;
-  // Put at the end unseen: header[name] would look through all that are there.
+  // Appends directly: header[name] would search all members first.
   auto& members = header.get_ref<nlohmann::ordered_json::object_t&>();
   size_t data_bytes = 0;
   for (const size_t i : order) {
@@ -226,7 +228,7 @@ std::vector<std::byte> to_safetensors(std::span<const TensorEntry> tensors,
                                                              {"data_offsets", {data_bytes, end}}});
     data_bytes = end;
   }
-  // Texts come from file names and configs, not all of them UTF-8: replace what is not.
+  // Texts come from file names and configs and may not be UTF-8: replace invalid bytes.
   std::string json = header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   json.replace(0, 1, kOwnHead);
   json.resize((json.size() + 7) / 8 * 8, ' ');

@@ -12,9 +12,9 @@
 
 namespace ridgeline::nn {
 
-// The safetensors format: 8 bytes of header length, a JSON header, the tensors' bytes. Names,
-// types, shapes and offsets, and nothing that could run. F64, F32, BF16, F16, I64, I32 and U8 are
-// read.
+// The safetensors format: 8 bytes of header length, a JSON header, the tensors' bytes. It has
+// names, types, shapes and offsets, and nothing executable. F64, F32, BF16, F16, I64, I32 and U8
+// are read.
 
 using Metadata = std::map<std::string, std::string>;
 
@@ -23,19 +23,19 @@ struct TensorEntry {
   std::string name;
   DType dtype = DType::fp32;
   Shape shape;
-  std::span<const std::byte> data;  // in a TensorFile maybe unaligned: copy it out
+  std::span<const std::byte> data;  // may be unaligned in a TensorFile: copy it out
 };
 
 TensorEntry entry(std::string name, const Tensor& host);
 
-// A file of ours is not as it was written: its checksums say so.
+// The checksums of a file of ours do not match its contents.
 class DamagedFile : public Error {
  public:
   explicit DamagedFile(const std::string& message) : Error(ErrorKind::model, message) {}
 };
 
-// A checked file in memory: every tensor's bytes lie in it, and together they fill it. A file that
-// to_safetensors made is bit for bit as it was made.
+// A checked file in memory: every tensor's bytes lie in it, and together they fill it. A file
+// written by to_safetensors is bit for bit what was written.
 class TensorFile {
  public:
   TensorFile(TensorFile&&) = default;
@@ -43,15 +43,15 @@ class TensorFile {
 
   static TensorFile read(const std::filesystem::path& path);
 
-  // Throws Error(model) that begins with `origin`; DamagedFile is one.
+  // Throws an Error(model) that begins with `origin`, or a DamagedFile, which is one.
   static TensorFile parse(std::vector<std::byte> bytes, const std::string& origin);
 
   const std::string& origin() const { return origin_; }
   const Metadata& metadata() const { return metadata_; }  // without the checksums
-  // Whether damage would have been found. False: an older version or another program wrote it.
+  // Whether damage would have been found. False if an older version or another program wrote it.
   bool has_checksums() const { return has_checksums_; }
   const std::vector<TensorEntry>& tensors() const { return tensors_; }  // by name
-  const TensorEntry* find(const std::string& name) const;               // nullptr: not there
+  const TensorEntry* find(const std::string& name) const;               // nullptr if missing
 
  private:
   TensorFile() = default;
@@ -63,8 +63,8 @@ class TensorFile {
   bool has_checksums_ = false;
 };
 
-// The bytes of a file, with checksums in its metadata (safetensors_checksums.h). Wider types go
-// first, so that each tensor is aligned to its own element.
+// Returns the bytes of a file, with checksums in its metadata (safetensors_checksums.h). Wider
+// types come first, so that each tensor is aligned to its own element.
 std::vector<std::byte> to_safetensors(std::span<const TensorEntry> tensors,
                                       const Metadata& metadata);
 

@@ -15,8 +15,8 @@ constexpr std::string_view kZeros = "00000000";
 
 std::string key_of(const TensorEntry& tensor) { return fmt::format("{}.{}", kKey, tensor.name); }
 
-// Where the digits of the header's own checksum begin, or npos. Inside of a JSON text the quotes
-// would be escaped, so only the key itself is found.
+// Returns where the digits of the header's own checksum begin, or npos. Inside a JSON string the
+// quotes would be escaped, so only the key itself is found.
 size_t find_digits(std::string_view head) {
   const std::string before = fmt::format("\"{}\":\"", kKey);
   const size_t at = head.find(before);

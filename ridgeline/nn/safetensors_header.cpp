@@ -16,9 +16,9 @@ constexpr const char* kMetadata = "__metadata__";
 constexpr size_t kMostNumbers =
     64;  // of a shape: far above Shape's own limit, which is checked later
 
-// Follows the only form a header may have:
-//   { "__metadata__": {text: text}, name: {"dtype": text, "shape": [n, ...], "data_offsets": [n,
-//   n]} }
+// Follows the only form that a header may have:
+//   { "__metadata__": {text: text},
+//     name: {"dtype": text, "shape": [n, ...], "data_offsets": [n, n]} }
 // A callback that returns false ends the parse; `problem` then says why.
 class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
  public:
@@ -38,7 +38,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     if (!(at_ == At::root ? names_ : keys_).insert(key).second) {
       return stop(fmt::format("the key {} is there twice", quote(key)));
     }
-    // Names end up in messages and, some day, in paths.
+    // Names appear in messages and may one day become paths.
     if (std::any_of(key.begin(), key.end(),
                     [](char c) { return static_cast<uint8_t>(c) < 0x20; })) {
       return stop(fmt::format("the key {} has control characters", quote(key)));
@@ -113,7 +113,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   bool complete() const { return at_ == At::end; }
 
  private:
-  // Where in the form the next event belongs.
+  // The position in that form of the next event.
   enum class At {
     start,
     root,

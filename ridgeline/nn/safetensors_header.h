@@ -9,7 +9,7 @@
 
 namespace ridgeline::nn {
 
-// One tensor as the JSON header states it; nothing is checked but the form.
+// One tensor as the JSON header states it; only the form is checked.
 struct HeaderEntry {
   std::string name, dtype;
   std::vector<uint64_t> shape;
@@ -21,8 +21,8 @@ struct Header {
   std::vector<HeaderEntry> tensors;
 };
 
-// Reads the JSON event by event, so that its depth and repeated keys are seen and no tree is built.
-// Throws Error(model) that begins with `origin`.
+// Reads the JSON event by event, so that depth and repeated keys are detected and no tree is built.
+// Throws an Error(model) that begins with `origin`.
 Header parse_header(std::string_view json, const std::string& origin);
 
 }  // namespace ridgeline::nn

@@ -18,7 +18,8 @@ constexpr std::pair<std::string_view, ScheduleKind> kKinds[] = {
     {"cosine", ScheduleKind::cosine},
 };
 
-// Counts that no run reaches and that cannot overflow when multiplied by the steps of an epoch.
+// The largest counts: no run reaches them, and they cannot overflow when multiplied by the steps of
+// an epoch.
 constexpr int64_t kMostSteps = int64_t{1} << 40;
 constexpr int64_t kMostEpochs = int64_t{1} << 20;
 
@@ -26,7 +27,7 @@ int64_t in_steps(const Stretch& stretch, const RunLength& run) {
   return stretch.epochs ? stretch.count * run.steps_per_epoch : stretch.count;
 }
 
-// <prefix>epochs or <prefix>steps, not both.
+// Reads <prefix>epochs or <prefix>steps, not both.
 Stretch read_stretch(ConfigTable& table, const std::string& prefix, const Stretch& fallback) {
   const std::string epochs = prefix + "epochs", steps = prefix + "steps";
   if (table.has(epochs) && table.has(steps)) {
@@ -96,7 +97,7 @@ Schedule read_schedule(ConfigTable& parent, const std::string& key) {
   if (schedule.kind == ScheduleKind::cosine) {
     schedule.total = read_stretch(table, "", schedule.total);
     schedule.min_factor = table.number("min_factor", 0.0, {0.0, 1.0});
-    // Epochs are compared when it is known how many steps they have: check().
+    // A total in epochs is compared once the steps of an epoch are known: check().
     if (table.has("steps") && schedule.total.count <= schedule.warmup_steps) {
       table.fail("steps", fmt::format("{} is not more than the {} of warmup_steps",
                                       schedule.total.count, schedule.warmup_steps));

@@ -10,7 +10,7 @@ namespace ridgeline::nn {
 
 enum class ScheduleKind { constant, step, cosine };
 
-// A stretch of training, counted in optimizer steps or in epochs.
+// A length of training, counted in optimizer steps or in epochs.
 struct Stretch {
   int64_t count = 0;
   bool epochs = false;
@@ -18,15 +18,15 @@ struct Stretch {
   bool operator==(const Stretch&) const = default;
 };
 
-// A warm-up, and after it the schedule proper, which begins with its own step 0 when the warm-up
+// A warm-up, followed by the schedule proper, which begins with its own step 0 when the warm-up
 // ends: torch's SequentialLR of LinearLR(start_factor=1/w, total_iters=w-1) and the schedule, with
 // the milestone w = warmup_steps.
 struct Schedule {
   ScheduleKind kind = ScheduleKind::constant;
-  int64_t warmup_steps = 0;  // of any kind: lr rises linearly and is full at this step
-  Stretch every{1, true};    // step: multiplied by `factor` each time this has passed
+  int64_t warmup_steps = 0;  // for all kinds: lr rises linearly and is full at this step
+  Stretch every{1, true};    // step: the interval after which lr is multiplied by `factor`
   double factor = 0.1;       // step
-  Stretch total;             // cosine: where it ends, warm-up included; 0: with the run
+  Stretch total;             // cosine: its end, warm-up included; 0: the end of the run
   double min_factor = 0;     // cosine: the factor at the end and after it
 
   bool operator==(const Schedule&) const = default;
@@ -34,17 +34,17 @@ struct Schedule {
 
 struct RunLength {
   int64_t steps_per_epoch = 1;
-  int64_t total_steps = 1;  // that the run makes at most: by its epochs and by max_steps
+  int64_t total_steps = 1;  // the most steps of the run, by its epochs and by max_steps
 };
 
 std::string_view name(ScheduleKind kind);
 
-// Throws usage when the cosine would end before its warm-up does. The cosine of a run that itself
-// ends before that is never reached, and no fault.
+// Throws Error(usage) if the cosine would end before its warm-up does. A run that itself ends
+// earlier never reaches the cosine, which is no error.
 void check(const Schedule& schedule, const RunLength& run);
 
-// The learning rate of step `step` (the first is 0): a pure function, so that a resumed run gets
-// the same. `base` is the optimizer's lr.
+// Returns the learning rate of step `step` (the first is 0). A pure function, so that a resumed run
+// gets the same. `base` is the optimizer's lr.
 double lr(const Schedule& schedule, double base, int64_t step, const RunLength& run);
 
 Schedule read_schedule(ConfigTable& parent, const std::string& key);

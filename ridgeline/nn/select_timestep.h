@@ -6,7 +6,7 @@
 namespace ridgeline::nn {
 
 // Selects one timestep of a sequence, [T, features] -> [features]: PyTorch's y[:, at]. -1 is the
-// last one. The config's word is "select".
+// last one. Configs call it "select".
 class SelectTimestepLayer final : public Layer {
  public:
   explicit SelectTimestepLayer(int64_t at) : at_(at) {}

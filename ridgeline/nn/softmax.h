@@ -6,9 +6,9 @@
 
 namespace ridgeline::nn {
 
-// y = softmax(x), over the last dimension of a sample. It ends the members of an ensemble, whose
-// probabilities a `mean` joins. It has no backward pass: the cross-entropy of a net that is trained
-// has its own softmax.
+// y = softmax(x), over the last dimension of a sample. It is the last layer of each member of an
+// ensemble, whose probabilities a `mean` joins. It has no backward pass: the cross-entropy of a net
+// that is trained has its own softmax.
 class SoftmaxLayer final : public Layer {
  public:
   static LayerPtr read(ConfigTable& table);
@@ -21,8 +21,8 @@ class SoftmaxLayer final : public Layer {
   std::string to_toml() const override { return "{ type = \"softmax\" }"; }
 };
 
-// Whether the net's outputs are probabilities already: the last layer is a softmax, or the mean of
-// some.
+// Whether the net's outputs are probabilities already: the last layer is a softmax, or a mean of
+// softmaxes.
 bool gives_probabilities(const Graph& graph);
 
 }  // namespace ridgeline::nn

@@ -8,15 +8,15 @@
 
 namespace ridgeline::onnx {
 
-// Stands for the batch in dimensions, and in whole numbers that are computed from dimensions.
+// Stands for the batch in dimensions, and in integers that are computed from dimensions.
 constexpr int64_t kBatch = std::numeric_limits<int64_t>::min();
 
-// A tensor whose values are known when the graph is read: weights, and shapes that are computed.
-// Floats of any width are kept as fp32, whole numbers and truth values as int64.
+// A tensor whose values are known when the graph is read: weights, and computed shapes. Floats of
+// any width are kept as fp32, integers and booleans as int64.
 struct Constant {
   std::vector<int64_t> dims;
   bool integer = false;
-  // All elements are equal, and `floats` or `ints` holds one. `dims` may then have kBatch in it.
+  // All elements are equal, and `floats` or `ints` holds one. `dims` may then contain kBatch.
   bool uniform = false;
   std::vector<float> floats;
   std::vector<int64_t> ints;

@@ -44,8 +44,8 @@ void Exporter::conv(nn::ConfigTable& table, size_t axes) {
   shape_ = Shape(made);
 }
 
-// The columns that our layer never makes: a code past the symbols is a column of zeros, as OneHot
-// has it for an index that is out of range.
+// Makes the one-hot columns that our layer never stores: a code past the symbols is a column of
+// zeros, as OneHot gives for an index out of range.
 void Exporter::one_hot_conv() {
   if (graph_.opset() < 9) {
     throw_error(ErrorKind::usage, "layer {} (onehot_conv1d): needs --opset 9 or more", path());

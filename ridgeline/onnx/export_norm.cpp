@@ -107,8 +107,8 @@ void Exporter::batch_norm(nn::ConfigTable& table) {
                    {{"epsilon", table.number("eps", std::nullopt)}});
 }
 
-// As PyTorch writes it: a group is an instance of its own, then each channel has its scale. The
-// operator that ONNX has since opset 18 changed its meaning in opset 21.
+// Uses PyTorch's form: a group is an instance of its own, then each channel is scaled. The operator
+// that ONNX has since opset 18 changed its meaning in opset 21.
 void Exporter::group_norm(nn::ConfigTable& table) {
   const Ints whole = sample();
   const int64_t groups = table.integer("groups", std::nullopt), channels = whole[0];

@@ -1,4 +1,4 @@
-// Layers that put the numbers of a sample in other places.
+// Layers that move the numbers of a sample to other positions.
 #include "ridgeline/onnx/exporter.h"
 
 namespace ridgeline::onnx {
@@ -8,7 +8,7 @@ using Ints = std::vector<int64_t>;
 
 }  // namespace
 
-// Axes count the batch.
+// Axes include the batch.
 std::string Exporter::slice(const std::string& x, int64_t axis, int64_t begin, int64_t end) {
   if (graph_.opset() < 10) {
     return graph_.node("Slice", {x},
@@ -23,7 +23,7 @@ void Exporter::transpose(const Ints& axes) {
   x_ = graph_.node("Transpose", {x_}, {{"perm", perm}});
 }
 
-// The layer's own shapes say how much stands on each side of every axis.
+// The layer's shapes give the padding on each side of every axis.
 void Exporter::pad() {
   const nn::Layer& layer = *model_.layers()[layer_];
   auto root = nn::ConfigTable::parse("layer = " + layer.to_toml(), "layer");
@@ -69,7 +69,7 @@ void Exporter::upsample(nn::ConfigTable& table) {
   attributes.emplace_back("coordinate_transformation_mode",
                           std::string(nearest ? "asymmetric" : "half_pixel"));
   if (nearest) attributes.emplace_back("nearest_mode", std::string("floor"));
-  // Opset 11 wants a region of interest, which these modes do not use.
+  // Opset 11 requires a region of interest, which these modes do not use.
   const std::string region = graph_.opset() < 13 ? graph_.floats({0}, {}) : "";
   x_ = graph_.node("Resize", {x_, region, constant}, attributes);
 }
@@ -85,7 +85,8 @@ void Exporter::fields(nn::ConfigTable& table) {
   x_ = parts.size() == 1 ? parts[0] : graph_.node("Concat", parts, {{"axis", last}});
 }
 
-// Features of categories times their weights, numbers as they are, in the order of the columns.
+// Multiplies the features of categories by their weights and leaves numbers unchanged, in the order
+// of the columns.
 void Exporter::column_embedding(nn::ConfigTable& table) {
   const int64_t axis = shape_.rank(), width = shape_[shape_.rank() - 1];
   std::vector<std::string> parts;
@@ -140,7 +141,7 @@ bool Exporter::rearrange(nn::ConfigTable& table, const std::string& type) {
   } else {
     return false;
   }
-  // What the layer gives, but for a reshape that may follow.
+  // The layer's output, except for a reshape that may follow.
   const Shape& wanted = model_.output_of(int(layer_));
   if (type == "fields") {
     int64_t last = 1;

@@ -5,7 +5,8 @@ namespace {
 
 using Ints = std::vector<int64_t>;
 
-// Where ONNX's gates are among ours. LSTM: i, o, f, c of i, f, g, o. GRU: z, r, h of r, z, n.
+// The positions of ONNX's gates among ours. LSTM: i, o, f, c of i, f, g, o. GRU: z, r, h of r, z,
+// n.
 Ints gate_order(const std::string& type) {
   if (type == "lstm") return {0, 3, 1, 2};
   return type == "gru" ? Ints{1, 0, 2} : Ints{0};
@@ -21,7 +22,7 @@ void append(std::vector<float>& to, const std::vector<float>& from, const Ints& 
 
 }  // namespace
 
-// A state [D, H] for each sample of x_, which is [T, N, features]: [D, N, H].
+// Broadcasts a state [D, H] to each sample of x_, which is [T, N, features]: [D, N, H].
 std::string Exporter::initial_state(const std::string& suffix) {
   const Ints shape = dims(suffix);
   const std::string state =
@@ -33,7 +34,7 @@ std::string Exporter::initial_state(const std::string& suffix) {
   return graph_.node("Expand", {state, wanted});
 }
 
-// ONNX Runtime knows sequences with the timesteps in front only.
+// ONNX Runtime only supports sequences with the timesteps first.
 void Exporter::recurrent(nn::ConfigTable& table, const std::string& type) {
   const int64_t hidden = table.integer("hidden", std::nullopt), steps = shape_[0];
   const int64_t directions = table.boolean("bidirectional", false) ? 2 : 1;

@@ -73,7 +73,7 @@ void Exporter::affine(const ExportOptions::Affine& affine) {
     if (numbers.empty()) return;
     const std::vector<float> narrow(numbers.begin(), numbers.end());
     const bool one = std::ranges::all_of(narrow, [&](float each) { return each == narrow[0]; });
-    // A number that changes nothing is left out.
+    // A constant that changes nothing is left out.
     if (one && narrow[0] == (op == std::string("Mul") ? 1.0f : 0.0f)) return;
     const std::string constant = one ? graph_.scalar(numbers[0]) : graph_.floats(sample(), narrow);
     x_ = graph_.node(op, {x_, constant});
@@ -131,7 +131,7 @@ std::string Exporter::run() {
     } else {
       layer(table, at.type());
     }
-    // Nodes may leave a shape of their own, as [c, 1, 1] of a global pool.
+    // Nodes may produce another shape, such as [c, 1, 1] of a global pool.
     if (!(shape_ == wanted)) reshape({wanted.dims().begin(), wanted.dims().end()});
     made.push_back(x_);
   }
@@ -139,8 +139,8 @@ std::string Exporter::run() {
   return graph_.bytes();
 }
 
-// Our shapes are repeated over the dimensions behind them, [c] over [c, h, w]; ONNX's over those in
-// front.
+// Our shapes are broadcast over the dimensions after them, [c] over [c, h, w]; ONNX's over those
+// before them.
 void Exporter::join(nn::ConfigTable& table, const std::string& type,
                     const std::vector<std::pair<std::string, Shape>>& parts) {
   int rank = 0;
@@ -217,7 +217,7 @@ void Exporter::linear(nn::ConfigTable& table) {
   if (!table.boolean("per_step", false)) {
     reshape({shape_.numel()});
     std::vector<std::string> inputs{x_, weight("weight")};
-    // Before opset 11 the bias had to be there.
+    // Before opset 11 the bias was required.
     if (has("bias") || graph_.opset() < 11) inputs.push_back(weight_or("bias", out, 0.0f));
     x_ = graph_.node("Gemm", inputs, {{"transB", int64_t{1}}});
     shape_ = {out};

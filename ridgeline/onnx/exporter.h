@@ -12,24 +12,24 @@
 namespace ridgeline::onnx {
 
 // Writes the layers of a model as nodes, in the order they run. Values are [N, sample...] with the
-// shapes that the layers give their samples.
+// shapes of the layers' outputs.
 class Exporter {
  public:
   Exporter(const nn::Model& model, const ExportOptions& options);
   std::string run();
 
  private:
-  // Of the layer at hand, or of the one whose weights it uses.
+  // The path of the current layer, or of the one whose weights it uses.
   const std::string& path() const {
     return model_.graph().layers()[model_.weights_of(layer_)].path;
   }
-  // A param of the layer at hand: "weight". Floats of any width are given as fp32.
+  // Returns a param of the current layer: "weight". Floats of any width are returned as fp32.
   std::vector<float> values(const std::string& suffix) const;
   std::vector<int64_t> dims(const std::string& suffix) const;
   bool has(const std::string& suffix) const { return find(suffix) != nullptr; }
   const nn::Param* find(const std::string& suffix) const;
   std::string weight(const std::string& suffix);
-  // A param, or as many equal numbers where the layer has none.
+  // Returns a param, or as many equal numbers if the layer has none.
   std::string weight_or(const std::string& suffix, int64_t count, float number);
 
   void reshape(const std::vector<int64_t>& sample);
@@ -52,7 +52,7 @@ class Exporter {
   void rms_norm(nn::ConfigTable& table);
   void recurrent(nn::ConfigTable& table, const std::string& type);
   std::string initial_state(const std::string& suffix);
-  // export_rearrange.cpp; false: the layer is none of these
+  // In export_rearrange.cpp; returns false if the layer is not one of these.
   bool rearrange(nn::ConfigTable& table, const std::string& type);
   void transpose(const std::vector<int64_t>& axes);
   void pad();

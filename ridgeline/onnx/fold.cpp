@@ -10,8 +10,7 @@
 namespace ridgeline::onnx {
 namespace {
 
-// Folding is for shapes and weights: a graph that would unfold small constants into large ones is
-// left alone.
+// Folding is for shapes and weights: small constants are not expanded into large ones.
 constexpr int64_t kMostElements = int64_t{1} << 28;
 
 using Inputs = std::vector<ConstantPtr>;
@@ -22,7 +21,7 @@ ConstantPtr with_dims(const Constant& from, std::vector<int64_t> dims) {
   return made;
 }
 
-// Elements of `from` by their places in it.
+// Returns elements of `from` by their indices.
 ConstantPtr picked(const Constant& from, std::vector<int64_t> dims,
                    const std::vector<int64_t>& places) {
   auto made = std::make_shared<Constant>();
@@ -48,7 +47,7 @@ std::vector<int64_t> strides_of(const std::vector<int64_t>& dims) {
   return strides;
 }
 
-// Calls each(place) for every element of an array of `dims`, with its place in another array that
+// Calls each(index) for every element of an array of `dims`, with its index in another array that
 // has these strides.
 template <typename F>
 void walk(const std::vector<int64_t>& dims, const std::vector<int64_t>& strides, F each) {
@@ -66,7 +65,7 @@ void walk(const std::vector<int64_t>& dims, const std::vector<int64_t>& strides,
   }
 }
 
-// NumPy's rule; none where the extents do not fit.
+// NumPy's broadcasting rule; none if the extents do not fit.
 std::optional<std::vector<int64_t>> broadcast(const std::vector<int64_t>& a,
                                               const std::vector<int64_t>& b) {
   std::vector<int64_t> dims(std::max(a.size(), b.size()), 1);
@@ -115,7 +114,7 @@ ConstantPtr arithmetic(const std::string& op, const Constant& a, const Constant&
     }
     const int64_t x = a.ints[size_t(left[i])], y = b.ints[size_t(right[i])];
     if (x == kBatch || y == kBatch) {
-      // One sample, or one times the batch, is what can be said of it.
+      // Only one sample, or one times the batch, is representable.
       const bool same = (op == "Mul" && (x == 1 || y == 1)) || (op == "Div" && y == 1) ||
                         (op == "Add" && (x == 0 || y == 0)) || (op == "Sub" && y == 0);
       if (!same) return nullptr;
@@ -245,7 +244,7 @@ ConstantPtr filled(const Node& node, const Constant& shape) {
   } else {
     made->floats = {given && !given->floats.empty() ? given->floats[0] : 0.0f};
   }
-  // A small one is written out, so that other folds may use it.
+  // A small one is written out, so that other folds can use it.
   int64_t count = 1;
   for (const int64_t extent : made->dims) {
     if (extent == kBatch || extent < 0 || extent > 4096 || (count *= extent) > 4096) return made;
@@ -363,7 +362,7 @@ ConstantPtr mapped(const std::string& op, const Constant& from) {
   return made;
 }
 
-// A state of zeros, which exporters that unroll a recurrent net multiply with a matrix.
+// A state of zeros, which exporters that unroll a recurrent net multiply by a matrix.
 ConstantPtr product_of_zeros(const Constant& zeros, const Constant& matrix) {
   const bool fits = zeros.uniform && !zeros.integer && zeros.all_zero() && !zeros.dims.empty();
   if (!fits || matrix.dims.size() != 2 || matrix.dims[0] != zeros.dims.back()) return nullptr;

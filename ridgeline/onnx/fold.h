@@ -8,9 +8,9 @@
 
 namespace ridgeline::onnx {
 
-// The output of a node whose inputs are all known, for the operators that shapes are computed with
-// and those that weights pass through. An absent input is null. None: the operator is not one of
-// them, or the values do not fit it.
+// Returns the output of a node whose inputs are all known, for the operators that compute shapes or
+// that weights pass through. An absent input is null. Returns null for other operators, or if the
+// values do not fit.
 ConstantPtr fold(const Node& node, const std::vector<ConstantPtr>& inputs, int64_t opset);
 
 // The axes of Squeeze, Unsqueeze and reductions: an attribute in old opsets, an input in new ones.

@@ -8,7 +8,7 @@
 namespace ridgeline::onnx {
 namespace {
 
-// A graph with the node that gives each value and how often each is read.
+// A graph with the producer of each value and the number of its readers.
 class Fuser {
  public:
   Fuser(Graph& graph, const std::string& output) : graph_(graph) {
@@ -54,7 +54,7 @@ class Fuser {
     const auto found = scalar(name);
     return found && std::abs(*found - wanted) <= 1e-6 * std::abs(wanted);
   }
-  // The other one of a node's two inputs; "" if `name` is none of them.
+  // Returns the other one of a node's two inputs; "" if `name` is not one of them.
   std::string beside(const Node& node, const std::string& name) const {
     if (node.inputs.size() != 2) return "";
     return node.inputs[0] == name ? node.inputs[1] : node.inputs[1] == name ? node.inputs[0] : "";
@@ -74,7 +74,7 @@ class Fuser {
     std::vector<std::string> values;
     double number = 1;
   };
-  // The factors of a product of several nodes whose inner results nobody else reads.
+  // Collects the factors of a product of several nodes whose inner results have no other readers.
   void collect(const std::string& name, bool root, Factors& found, int depth = 0) const {
     if (const auto number = scalar(name)) {
       found.number *= *number;
@@ -143,14 +143,14 @@ class Fuser {
     return low == 0.0 && high == 6.0 && parts && parts->first == x && parts->second == 3;
   }
 
-  // How many dimensions a value has, where the file says it.
+  // Returns the number of dimensions of a value, if the file states it.
   std::optional<int64_t> rank_of(const std::string& name) const {
     const auto found = graph_.values.find(name);
     if (found == graph_.values.end() || !found->second.known_shape) return std::nullopt;
     return int64_t(found->second.dims.size());
   }
 
-  // x where x is large, and softplus(x) elsewhere.
+  // Matches x for large x, and softplus(x) elsewhere.
   void softplus(Node& node) {
     constexpr double kLarge = 15;  // from where on log(1 + e^x) is x in fp32
     const Node* large = maker(node.input(0), "Greater");
@@ -177,7 +177,7 @@ class Fuser {
     replace(node, "LpNormalization", {node.input(0)});
   }
 
-  // The first of the axes of a reduction, counted from the end, if they are the last ones.
+  // Returns the first of the axes of a reduction, counted from the end, if they are the last ones.
   std::optional<int64_t> last_axes(const Node& node) const {
     if (node.integer("keepdims", 1) != 1) return std::nullopt;
     std::vector<int64_t> axes = node.integers("axes");
@@ -191,7 +191,8 @@ class Fuser {
     return axes.front();
   }
 
-  // The value whose mean over the last dimensions a ReduceMean takes; the first of these axes.
+  // Returns the value whose mean over the last dimensions a ReduceMean takes, and the first of
+  // these axes.
   std::optional<std::pair<std::string, int64_t>> mean_of(const std::string& name) const {
     const Node* node = maker(name, "ReduceMean");
     const auto axis = node != nullptr ? last_axes(*node) : std::nullopt;
@@ -213,7 +214,7 @@ class Fuser {
     double epsilon = 0;
     bool centred = false;
   };
-  // x / sqrt(mean(x^2) + epsilon), or x times the reciprocal, or the same of x - mean(x).
+  // Matches x / sqrt(mean(x^2) + epsilon), or x times the reciprocal, or either of x - mean(x).
   std::optional<Normalised> normalised(const std::string& name) const {
     const Node* div = maker(name, "Div");
     std::string divisor = div != nullptr ? div->input(1) : "";
@@ -245,8 +246,7 @@ class Fuser {
     return found;
   }
 
-  // The constant that a node applies to the value `name` makes, which has as many dimensions as are
-  // normalised.
+  // A constant that a node applies to the value `name`, with as many dimensions as are normalised.
   struct Affine {
     Normalised core;
     std::string scale, shift;
@@ -310,7 +310,7 @@ class Fuser {
     node.attributes = {{"axis", axis}, {"epsilon", epsilon}};
   }
 
-  // The constant among the two inputs of a node, with the other input.
+  // Returns the constant among the two inputs of a node, with the other input.
   std::optional<std::pair<std::string, std::string>> with_constant(const Node* node) const {
     if (node == nullptr || node->inputs.size() != 2) return std::nullopt;
     for (const size_t i : {size_t{0}, size_t{1}}) {
@@ -321,7 +321,7 @@ class Fuser {
     return std::nullopt;
   }
 
-  // Groups as instances, [N, groups, ...], then a scale and a shift by channel.
+  // Matches groups as instances, [N, groups, ...], then a scale and a shift per channel.
   void group_norm(Node& node) {
     const auto shift = with_constant(&node);
     const auto scale = shift ? with_constant(maker(shift->first, "Mul")) : std::nullopt;

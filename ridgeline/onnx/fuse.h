@@ -6,12 +6,12 @@
 
 namespace ridgeline::onnx {
 
-// The domain of nodes that stand for several of the file.
+// The domain of fused nodes.
 constexpr const char* kFused = "ridgeline";
 
-// Finds what exporters write as several nodes because an opset has no operator for it, and puts one
-// node in their place: SiLU, GELU, hardswish, layer norm, RMS norm, group norm. Constants of the
-// graph must be folded.
+// Replaces patterns of several nodes, which exporters write if an opset has no operator, by one
+// node: SiLU, GELU, hardswish, layer norm, RMS norm, group norm. Constants of the graph must be
+// folded.
 void fuse(Graph& graph, const std::string& output);
 
 }  // namespace ridgeline::onnx

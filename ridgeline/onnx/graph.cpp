@@ -73,7 +73,7 @@ void keep_only(Graph& graph, const std::string& output) {
         node.outputs, [&](const std::string& name) { return wanted.contains(name); });
     if (!needed) continue;
     for (const std::string& input : node.inputs) wanted.insert(input);
-    // Outputs that nobody reads are as absent ones.
+    // An output that nothing reads is treated as absent.
     for (std::string& name : node.outputs) {
       if (!wanted.contains(name)) name.clear();
     }

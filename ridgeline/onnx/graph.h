@@ -10,7 +10,7 @@
 
 namespace ridgeline::onnx {
 
-// An ONNX graph without protobuf's types: what the importer works on.
+// An ONNX graph without protobuf's types, for the importer.
 
 struct Attribute {
   double f = 0;
@@ -33,17 +33,17 @@ struct Node {
   std::string text(const std::string& attribute, const std::string& fallback) const;
   std::vector<int64_t> integers(const std::string& attribute,
                                 std::vector<int64_t> fallback = {}) const;
-  // Input `i`, or "" where there is none.
+  // Input `i`, or "" if there is none.
   const std::string& input(size_t i) const;
   std::string title() const;  // "node 'conv1' (Conv)"
 };
 
-// What the file says of a value: -1 for a dimension that is open.
+// The description of a value in the file: -1 for an open dimension.
 struct ValueInfo {
   std::string name;
-  bool floats = true;              // of any width; else whole numbers or something else
+  bool floats = true;              // of any width; else integers or something else
   std::string type;                // ONNX's name of the element type: "FLOAT"
-  bool known_shape = false;        // whether `dims` means anything
+  bool known_shape = false;        // whether `dims` is valid
   std::vector<int64_t> dims{};     // -1: open
   std::vector<std::string> names;  // of open dimensions; "" without one
 };
@@ -53,7 +53,7 @@ struct Graph {
   int64_t opset = 0;  // of the default domain
   std::vector<Node> nodes;
   std::map<std::string, ConstantPtr> constants;
-  std::map<std::string, std::string> untaken;  // constants of types that are not taken: the type
+  std::map<std::string, std::string> untaken;  // constants of unsupported types: the type
   std::vector<ValueInfo> inputs, outputs;      // inputs without those that have a constant
   std::map<std::string, ValueInfo> values;     // inner values that the file describes
 };
@@ -61,8 +61,8 @@ struct Graph {
 // Reads and checks a file. Throws Error(model) that names the file and the place in it.
 Graph read_graph(const std::filesystem::path& file);
 
-// Every node's inputs are constants, inputs of the graph or outputs of nodes before it, and no two
-// have one name: throws Error(model) otherwise.
+// Throws Error(model) unless every node's inputs are constants, inputs of the graph or outputs of
+// earlier nodes, and all names differ.
 void check_order(const Graph& graph);
 
 // Removes the nodes that `output` does not depend on.

@@ -13,7 +13,7 @@ namespace {
 
 using Proto = ::onnx::TensorProto;
 
-// The version of the file format that came with an opset, and from version 4 on, in which
+// Returns the version of the file format that came with an opset; at least 4, from which on
 // initializers need not be inputs too.
 int64_t ir_version(int64_t opset) {
   if (opset >= 21) return 10;

@@ -16,7 +16,7 @@ using AttributeValue =
     std::variant<int64_t, double, std::string, std::vector<int64_t>, std::vector<std::string>>;
 using Attributes = std::vector<std::pair<std::string, AttributeValue>>;
 
-// A graph under construction: nodes and initializers with names of their own.
+// A graph under construction: nodes and initializers with unique names.
 class GraphWriter {
  public:
   GraphWriter(int64_t opset, bool half_weights);
@@ -25,10 +25,10 @@ class GraphWriter {
   // Appends a node of one output and returns that output's name. `output` is a name to use.
   std::string node(const std::string& op, const std::vector<std::string>& inputs,
                    const Attributes& attributes = {}, const std::string& output = {});
-  // A tensor of floats, kept in fp16 where weights are. One that is there already is used again.
+  // Adds a tensor of floats, in fp16 if the weights are. An existing one is reused.
   std::string weight(const std::string& name, const std::vector<int64_t>& dims,
                      std::span<const float> values);
-  // A constant that is kept in fp32 whatever the weights are in.
+  // Adds a constant in fp32, whatever the type of the weights.
   std::string floats(const std::vector<int64_t>& dims, std::span<const float> values);
   std::string scalar(double value);
   std::string ints(const std::vector<int64_t>& values);  // of one dimension

@@ -11,8 +11,8 @@ namespace {
 struct ActivationOperator {
   const char* op;
   const char* layer;
-  const char* attribute = nullptr;  // what ONNX calls its number
-  const char* setting = nullptr;    // what we call it
+  const char* attribute = nullptr;  // ONNX's name of its parameter
+  const char* setting = nullptr;    // our name of it
   double standard = 0;
 };
 

@@ -69,8 +69,8 @@ void import_linear_model(Importer& in) {
   end == "SOFTMAX" ? in.give_softmax(made, output) : in.give(made, output);
 }
 
-// Divides a sample, or what stands along its last dimension, by its length: the root of a mean of
-// squares but for a factor.
+// Divides a sample, or its last dimension, by its length: the root of a mean of squares, up to a
+// factor.
 void import_unit_length(Importer& in) {
   const View view = in.straighten(in.take(0).view);
   const size_t rank = view.dims.size();
@@ -90,7 +90,7 @@ void import_unit_length(Importer& in) {
   in.give(view);
 }
 
-// What a softmax gives has the sum of one already.
+// The output of a softmax already has the sum one.
 void import_normalizer(Importer& in) {
   const std::string norm = in.node().text("norm", "MAX");
   const Activation& taken = in.take(0);
@@ -99,7 +99,7 @@ void import_normalizer(Importer& in) {
   import_unit_length(in);
 }
 
-// Its maps have the classes' names.
+// The maps contain the names of the classes.
 void import_zip_map(Importer& in) {
   const Node& node = in.node();
   std::vector<std::string> names;

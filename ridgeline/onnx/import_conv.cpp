@@ -53,7 +53,7 @@ std::vector<int64_t> each(const std::vector<Axis>& window, F of) {
   return numbers;
 }
 
-// Pads what is before the window by a layer.
+// Pads the input of the window with a layer.
 void pad_before(Importer& in, std::vector<Axis>& window, double value) {
   std::vector<std::pair<int64_t, int64_t>> pads{{0, 0}};  // channels
   for (Axis& axis : window) {
@@ -64,8 +64,8 @@ void pad_before(Importer& in, std::vector<Axis>& window, double value) {
   add_padding(in, pads, value);
 }
 
-// Our padding is the same on both sides. A kernel with zeros at one end reads what a smaller
-// padding there would leave out, so that any padding becomes an even one.
+// Our padding is the same on both sides. A kernel with zeros at one end ignores what a smaller
+// padding would leave out, so any padding can become an even one.
 void even_out(Importer& in, std::vector<Axis>& window, int64_t filters,
               std::vector<float>& weight) {
   const auto uneven = [](const Axis& axis) {
@@ -149,7 +149,7 @@ void import_conv(Importer& in) {
 
 namespace {
 
-// How many windows of an axis begin within the input or its front padding.
+// Returns how many windows of an axis begin within the input or its front padding.
 int64_t windows_of(const Axis& axis, bool round_up) {
   const int64_t span = axis.extent + axis.before + axis.after - axis.kernel;
   if (span < 0) Importer::refuse("its window is larger than its input");
@@ -158,8 +158,8 @@ int64_t windows_of(const Axis& axis, bool round_up) {
   return more == 1 && (count - 1) * axis.stride >= axis.extent + axis.before ? count - 1 : count;
 }
 
-// How many elements each window counts: those of the input and, if `padding`, of the padding that
-// the file names.
+// Returns how many elements each window counts: those of the input and, if `padding`, of the
+// padding in the file.
 std::vector<int64_t> counts_of(const Axis& axis, int64_t windows, bool padding) {
   std::vector<int64_t> counts;
   for (int64_t i = 0; i < windows; ++i) {
@@ -173,8 +173,8 @@ std::vector<int64_t> counts_of(const Axis& axis, int64_t windows, bool padding) 
 
 }  // namespace
 
-// Padding that no padding of ours expresses is a layer before the pool: by less than every number
-// for a maximum, and by zeros for a mean, whose sums are then divided by the right counts.
+// Padding that ours cannot express becomes a layer before the pool: by less than every number for a
+// maximum, and by zeros for a mean, whose sums are then divided by the right counts.
 void import_pool(Importer& in) {
   const Node& node = in.node();
   const View view = take_image(in);
@@ -188,7 +188,7 @@ void import_pool(Importer& in) {
   for (Axis& axis : window) {
     if (axis.dilation != 1) in.refuse("a dilated pool is not computed here");
     windows.push_back(windows_of(axis, round_up));
-    // Padding that no window reaches may as well be there, or not.
+    // Padding that no window reaches has no effect.
     const int64_t even = axis.extent + 2 * axis.before - axis.kernel;
     ours = ours && even >= 0 && even / axis.stride + 1 == windows.back() &&
            axis.before <= axis.kernel / 2 && (max || !counts_padding || axis.after >= axis.before);

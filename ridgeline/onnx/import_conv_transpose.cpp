@@ -5,11 +5,11 @@
 namespace ridgeline::onnx {
 namespace {
 
-// One axis of a transposed convolution. Output place q * stride + p is what an ordinary convolution
-// over the input gives at place q in its phase p, whose kernel has every stride-th weight.
+// One axis of a transposed convolution. Output position q * stride + p is the result of an ordinary
+// convolution over the input at position q in its phase p, whose kernel has every stride-th weight.
 struct Axis {
   int64_t extent, kernel, stride, dilation;
-  int64_t begin = 0, end = 0;  // of all places, those that are kept
+  int64_t begin = 0, end = 0;  // of all positions, those that are kept
   int64_t taps = 0;            // of the kernel of a phase
 
   int64_t all() const { return (extent - 1) * stride + dilation * (kernel - 1) + 1; }
@@ -80,7 +80,7 @@ std::vector<float> phase_weights(const Constant& weight, const Axis& h, const Ax
 
 }  // namespace
 
-// A convolution gives all phases as channels, and a transpose puts them side by side (sub-pixel
+// A convolution computes all phases as channels, and a transpose interleaves them (sub-pixel
 // convolution).
 void import_conv_transpose(Importer& in) {
   const ConstantPtr weight = in.require_known(1);

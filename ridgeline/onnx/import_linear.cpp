@@ -8,8 +8,8 @@
 namespace ridgeline::onnx {
 namespace {
 
-// [out, in] from a matrix that has `in` rows, or `in` columns if it is transposed already, its
-// columns in the order that the features lie in.
+// Returns [out, in] from a matrix that has `in` rows, or `in` columns if it is already transposed,
+// with its columns in the order of the features in memory.
 std::vector<float> linear_weight(const Constant& matrix, bool transposed, int64_t in, int64_t out,
                                  const std::vector<int64_t>& order, double scale) {
   if (transposed && order.empty() && scale == 1) return matrix.floats;
@@ -40,8 +40,8 @@ void set_bias(Draft& draft, std::vector<float> values) {
   draft.bias_from_add = 0;
 }
 
-// Whether a constant that is added behind a layer is its bias: it is one number, or varies along
-// the outputs of the layer alone.
+// Whether a constant that is added after a layer is its bias: it is one number, or varies only
+// along the layer's outputs.
 bool is_bias(const Draft& draft, const Constant& constant, const View& view) {
   if (constant.uniform || constant.numel() == 1) return true;
   const size_t skipped = view.dims.size() - constant.dims.size();
@@ -55,7 +55,7 @@ bool is_bias(const Draft& draft, const Constant& constant, const View& view) {
   return true;
 }
 
-// Moves the number of the graph's element i to where the element lies.
+// Moves the number of the graph's element i to that element's position in memory.
 std::vector<double> in_our_order(const std::vector<double>& numbers, const View& view) {
   if (view.in_order()) return numbers;
   std::vector<double> moved(numbers.size());
@@ -63,7 +63,7 @@ std::vector<double> in_our_order(const std::vector<double>& numbers, const View&
   return moved;
 }
 
-// One number for each element of a sample, as the graph counts them.
+// Returns one number for each element of a sample, in the graph's order.
 std::vector<double> spread(const Constant& constant, const View& view) {
   constexpr int64_t kMost = int64_t{1} << 24;
   if (view.features() > kMost) Importer::refuse("the constant varies over a sample too large");
@@ -93,7 +93,7 @@ Broadcast read_broadcast(const Constant& constant, const View& view) {
   if (constant.uniform && constant.dims.size() <= rank) return {Vary::none, {constant.number(0)}};
   if (constant.dims.size() > rank) Importer::refuse("the constant has more dimensions");
   const size_t skipped = rank - constant.dims.size();
-  std::vector<size_t> axes;  // that it varies along
+  std::vector<size_t> axes;  // along which it varies
   for (size_t i = 0; i < constant.dims.size(); ++i) {
     if (constant.dims[i] == 1) continue;
     if (skipped + i == view.batch_axis || constant.dims[i] != view.dims[skipped + i]) {
@@ -110,7 +110,7 @@ Broadcast read_broadcast(const Constant& constant, const View& view) {
   return found;
 }
 
-// As a batch norm of mean 0 and variance 1.
+// Appends a batch norm of mean 0 and variance 1.
 void add_affine(Importer& in, const View& view, Vary kind, std::vector<double> scale,
                 std::vector<double> shift) {
   constexpr double kEpsilon = 1e-5;
@@ -143,7 +143,8 @@ void add_joined(Importer& in, const char* type, std::vector<int> layers) {
 
 namespace {
 
-// The shape that two values share; both lie in the order of the graph, batch first.
+// Returns the shape of two values that have the same one; both are in the graph's order, batch
+// first.
 Shape shared_shape(Importer& in, size_t input) {
   const View view = in.take_plain(input).view;
   const std::vector<int64_t> sample = view.sample();
@@ -152,7 +153,7 @@ Shape shared_shape(Importer& in, size_t input) {
   return in.stored();
 }
 
-// Joins all inputs of the node, which are computed, element by element. Extents of 1 are repeated.
+// Joins all inputs of the node, which are computed, element by element. Extents of 1 are broadcast.
 // `negative`: the second one is subtracted.
 void join_values(Importer& in, nn::JoinKind kind, const char* type, bool negative = false) {
   const size_t count = in.node().inputs.size(), rank = in.look(0).view.dims.size();
@@ -177,7 +178,7 @@ void join_values(Importer& in, nn::JoinKind kind, const char* type, bool negativ
   in.give(rank == 1 ? in.look(0).view : batch_first_view(shape));
 }
 
-// Add, Sub and Mul of two values that are computed.
+// Handles Add, Sub and Mul of two computed values.
 void join_two(Importer& in) {
   const std::string& op = in.node().op;
   if (op == "Add") return join_values(in, nn::JoinKind::add, "add");
@@ -299,7 +300,7 @@ void import_matmul(Importer& in) {
     in.refuse("the matrix does not fit the features");
   }
   const bool flat = rank == 2;
-  // Whatever stands before the features are timesteps.
+  // All dimensions before the features are timesteps.
   if (!flat) view = in.straighten(view);
   Draft draft =
       linear_draft(dims[1], linear_weight(*matrix, false, dims[0], dims[1], view.order, 1));

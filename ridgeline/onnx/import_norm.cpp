@@ -18,7 +18,7 @@ std::vector<float> floats_of(Importer& in, size_t input, int64_t count) {
   return values->floats;
 }
 
-// One number a group becomes one a channel.
+// Expands one number per group to one per channel.
 std::vector<float> by_channel(std::vector<float> values, int64_t channels) {
   if (int64_t(values.size()) == channels) return values;
   std::vector<float> all;

@@ -21,7 +21,7 @@ void add_slice(Importer& in, View& view, size_t axis, int64_t begin, int64_t end
 }
 
 void add_pick(Importer& in, View& view, size_t axis, const std::vector<int64_t>& places) {
-  // Neighbours make one slice.
+  // Neighbours become one slice.
   std::vector<std::pair<int64_t, int64_t>> runs;
   for (const int64_t place : places) {
     if (!runs.empty() && runs.back().second == place) {
@@ -66,7 +66,7 @@ void add_padding(Importer& in, const std::vector<std::pair<int64_t, int64_t>>& p
   in.add(std::move(draft));
 }
 
-// PyTorch writes one before every average pool, which most often pads by nothing.
+// PyTorch writes a Pad before every average pool, which usually pads by nothing.
 void import_pad(Importer& in) {
   const Node& node = in.node();
   View view = in.take(0).view;
@@ -125,7 +125,7 @@ void import_split(Importer& in) {
 
 namespace {
 
-// How many times larger each dimension becomes; refuses anything but whole numbers.
+// Returns by how much each dimension grows; refuses anything but whole factors.
 std::vector<int64_t> factors_of(Importer& in, const View& view) {
   const Node& node = in.node();
   const bool upsample = node.op == "Upsample" || in.opset() < 11;

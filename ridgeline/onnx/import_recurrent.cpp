@@ -9,7 +9,7 @@ namespace {
 struct Cell {
   const char* op;
   const char* layer;
-  std::vector<int64_t> order;  // where our gates are among ONNX's
+  std::vector<int64_t> order;  // positions of our gates among ONNX's
 };
 
 // LSTM: ONNX has i, o, f, c and we have i, f, g, o. GRU: z, r, h and r, z, n.
@@ -46,7 +46,7 @@ std::string read_activation(Importer& in, const Cell& cell, int64_t directions) 
   in.refuse("its activations are not those of this layer");
 }
 
-// The state [directions, hidden] that every sample begins with; empty: zeros.
+// Returns the state [directions, hidden] with which every sample begins; empty: zeros.
 std::vector<float> read_state(Importer& in, size_t input, int64_t directions, int64_t hidden) {
   if (!in.has(input)) return {};
   const ConstantPtr repeated = in.repeated(input);
@@ -72,7 +72,7 @@ std::vector<float> read_state(Importer& in, size_t input, int64_t directions, in
   return made;
 }
 
-// How many timesteps all sequences have.
+// Returns the number of timesteps of all sequences.
 int64_t read_length(Importer& in, int64_t steps) {
   if (!in.has(4)) return steps;
   const ConstantPtr repeated = in.repeated(4);
@@ -93,7 +93,7 @@ void check_kind(Importer& in) {
   if (in.has(7)) in.refuse("has peepholes");
 }
 
-// What a node says, checked.
+// The checked attributes of a node.
 struct Sequence {
   ConstantPtr w, r, bias;
   int64_t directions, steps, length, features, hidden, rows;
@@ -109,7 +109,7 @@ void add_layer(Importer& in, const std::string& type, const char* key, int64_t v
 }
 
 // A GRU whose reset gate acts before the product (linear_before_reset 0) as layers for each
-// timestep, which share their weights. With x and h side by side, and sigmoid(-a) = 1 - sigmoid(a):
+// timestep, which share their weights. With x and h concatenated, and sigmoid(-a) = 1 - sigmoid(a):
 //   z, r, 1 - z = sigmoid(linear(x, h));  n = tanh(linear(x, r h));  h' = (1 - z) n + z h
 class ResetFirstGru {
  public:
@@ -123,7 +123,7 @@ class ResetFirstGru {
     }
   }
 
-  // Leaves [length, directions * hidden].
+  // Produces [length, directions * hidden].
   void add() {
     std::vector<std::vector<int>> states;  // by direction and timestep
     for (int64_t d = 0; d < s_.directions; ++d) states.push_back(direction(d));
@@ -136,11 +136,11 @@ class ResetFirstGru {
   }
 
  private:
-  // The layers that give the state after each timestep.
+  // Returns the layers with the state after each timestep.
   std::vector<int> direction(int64_t d) {
     const bool back = d == 1 || s_.reverse;
     std::vector<int> states(size_t(s_.length));
-    int gates = -1, fresh = -1;  // the layers that have the weights
+    int gates = -1, fresh = -1;  // the layers that own the weights
     int h = -1;
     for (int64_t step = 0; step < s_.length; ++step) {
       const int64_t t = back ? s_.length - 1 - step : step;
@@ -200,14 +200,14 @@ class ResetFirstGru {
     return made;
   }
 
-  // The state to begin with: no input changes it.
+  // The initial state, which does not depend on the input.
   int constant(int64_t d) {
     std::vector<float> state(size_t(s_.hidden), 0.0f);
     if (!s_.h0.empty()) std::copy_n(s_.h0.begin() + d * s_.hidden, s_.hidden, state.begin());
     linear(-1, s_.hidden, std::vector<float>(size_t(s_.hidden * s_.features), 0.0f), state);
     return in_.source();
   }
-  // Returns the layer that has the weights.
+  // Returns the layer that owns the weights.
   int linear(int owner, int64_t out, std::vector<float> weight, std::vector<float> bias) {
     Draft draft;
     draft.type = "linear";
@@ -233,7 +233,7 @@ class ResetFirstGru {
     in_.add(std::move(draft));
     return in_.source();
   }
-  // One layer takes so many inputs at most, so a concat of more is one of several.
+  // One layer takes a limited number of inputs, so a concat of more becomes several.
   int join(const char* type, std::vector<int> layers, int64_t width) {
     while (layers.size() > kMostJoined) {
       std::vector<int> fewer;
@@ -258,7 +258,7 @@ class ResetFirstGru {
   int input_;
 };
 
-// PyTorch's form of a layer.
+// Appends a recurrent layer of our own, which has PyTorch's form.
 void add_recurrent(Importer& in, const Cell& cell, const Sequence& s) {
   Draft draft;
   draft.type = cell.layer;
@@ -288,7 +288,7 @@ void add_recurrent(Importer& in, const Cell& cell, const Sequence& s) {
   in.add(std::move(draft));
 }
 
-// The state after the last timestep of each direction, side by side.
+// Appends the state after the last timestep of each direction, side by side.
 void add_last(Importer& in, const Sequence& s) {
   const int sequence = in.source();
   const Shape shape = in.stored();
@@ -311,8 +311,8 @@ void add_last(Importer& in, const Sequence& s) {
   in.add_join(std::move(both), ends, Shape{2 * s.hidden});
 }
 
-// Whether the reset gate may as well act after the product: a single timestep from a state of zero
-// is the same both ways where the state has no bias.
+// Whether the reset gate may also act after the product: for a single timestep from a state of zero
+// both are the same if the state has no bias.
 bool reset_first(const Node& node, const Sequence& s) {
   if (node.op != "GRU" || node.integer("linear_before_reset", 0) != 0) return false;
   if (s.length > 1 || !s.h0.empty()) return true;
@@ -377,7 +377,7 @@ void import_recurrent(Importer& in) {
   }
   if (!in.gives(0)) return;
   in.resume(sequence, shape);
-  if (s.length < s.steps) {  // what follows the end is zero
+  if (s.length < s.steps) {  // timesteps after the end are zero
     Draft pad;
     pad.type = "pad";
     pad.set("padding", fmt::format("[0, 0, 0, {}]", s.steps - s.length));

@@ -6,7 +6,7 @@
 namespace ridgeline::onnx {
 namespace {
 
-// The axes that the node reduces; all of them where it names none.
+// Returns the axes that the node reduces; all of them if it names none.
 std::vector<bool> reduced_axes(Importer& in, const View& view) {
   const size_t rank = view.dims.size();
   const auto axes = axes_of(in.node(), in.known(1));

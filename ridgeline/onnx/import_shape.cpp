@@ -11,7 +11,7 @@ std::vector<int64_t> flattened(Importer& in, const View& view) {
   const auto rank = int64_t(view.dims.size());
   int64_t axis = in.node().integer("axis", 1);
   if (axis < 0) axis += rank;
-  // The batch stays alone in front only for axis 1.
+  // The batch stays a dimension of its own only for axis 1.
   if (axis != 1 || !view.batch_first()) in.refuse("flattens the batch into other dimensions");
   return {kBatch, view.features()};
 }
@@ -53,7 +53,7 @@ std::vector<int64_t> squeezed(Importer& in, const View& view) {
   return dims;
 }
 
-// The place of an axis among those of a sample; refuses the batch's.
+// Returns the index of an axis among those of a sample; refuses the batch's.
 size_t sample_axis(Importer& in, const View& view, int64_t given) {
   const auto axis = axis_of(given, view.dims.size());
   if (!axis) in.refuse("its axis is out of range");
@@ -61,7 +61,7 @@ size_t sample_axis(Importer& in, const View& view, int64_t given) {
   return *axis < view.batch_axis ? *axis : *axis - 1;
 }
 
-// One element of the first dimension of a sample: a timestep of a sequence.
+// Selects one element of the first dimension of a sample: a timestep of a sequence.
 void select(Importer& in, const View& view, size_t axis, int64_t at) {
   const std::vector<int64_t> sample = view.sample();
   const int64_t extent = sample[axis];
@@ -122,7 +122,7 @@ void import_identity(Importer& in) {
   if (node.op == "Cast") {
     const int64_t to = node.integer("to", 0);
     const bool floats = to == 1 || to == 10 || to == 11 || to == 16;
-    // Codes and bytes may be cast to whole numbers before anything is computed.
+    // Codes and bytes may be cast to integers before anything is computed.
     if (!floats && !in.from_input()) in.refuse("casts what is computed to whole numbers");
   }
   if (node.op == "Dropout" && in.gives(1)) in.refuse("its mask is not given here");
@@ -133,7 +133,7 @@ void import_identity(Importer& in) {
   in.give(view);
 }
 
-// The dimensions of a value, with the batch as what it is.
+// Gives the dimensions of a value, with the batch as a symbol.
 void import_shape(Importer& in) {
   const std::vector<int64_t>& dims = in.look(0).view.dims;
   const auto rank = int64_t(dims.size());
@@ -193,7 +193,7 @@ void import_slice(Importer& in) {
     if (!axis) in.refuse("its axis is out of range");
     if (*axis == view.batch_axis) in.refuse("picks samples from the batch");
     const int64_t extent = view.dims[*axis];
-    const int64_t least = step < 0 ? -1 : 0;  // going back ends before the first
+    const int64_t least = step < 0 ? -1 : 0;  // a negative step ends before the first
     const auto place = [&](int64_t at) {
       if (at < 0) at = std::max(at, -extent - 1) + extent;
       return std::clamp(at, least, extent + least);
@@ -221,7 +221,7 @@ void import_slice(Importer& in) {
 
 void import_expand(Importer& in) {
   const ConstantPtr value = in.require_known(0), shape = in.require_known(1);
-  // Each dimension is as large as it was, but for a one that becomes the batch.
+  // Each dimension keeps its size, except for a one that becomes the batch.
   std::vector<int64_t> dims = value->dims;
   if (dims.size() < shape->ints.size())
     dims.insert(dims.begin(), shape->ints.size() - dims.size(), 1);
@@ -252,7 +252,7 @@ bool over_all(Importer& in, const View& view, size_t& axis) {
 
 }  // namespace
 
-// At the end of a net the loss has it; elsewhere it is a layer.
+// At the end of a net the loss includes it; elsewhere it is a layer.
 void import_softmax(Importer& in) {
   View view = in.take(0).view;
   size_t axis = 0;
@@ -288,7 +288,7 @@ void import_log_softmax(Importer& in) {
   in.give_softmax(view);
 }
 
-// Blocks of pixels become channels, or the other way round.
+// Moves blocks of pixels to channels, or vice versa.
 void import_depth(Importer& in) {
   const Node& node = in.node();
   const View view = in.take(0).view;

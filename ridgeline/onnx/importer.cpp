@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <set>
 
 #include "ridgeline/core/text.h"
 #include "ridgeline/core/text_format.h"
@@ -18,10 +17,6 @@ nn::LayerPtr make_layer(const Draft& draft) {
   auto root = nn::ConfigTable::parse("layer = " + draft.toml(), "layer");
   nn::ConfigTable table = root.table("layer");
   return nn::read_layer(table);
-}
-
-bool is_sequence_operator(const std::string& op) {
-  return op == "RNN" || op == "GRU" || op == "LSTM";
 }
 
 }  // namespace
@@ -103,7 +98,7 @@ const Activation& Importer::take_plain(size_t input) {
     refuse("the batch is not the first dimension of its input, as is taken here");
   }
   if (taken.view.in_order()) return taken;
-  // Others that read the value find it straightened.
+  // Other readers of the value get it in the straightened form.
   Activation& kept = activations_[node_->input(input)];
   kept.view = straighten(taken.view);
   kept.layer = source_;
@@ -114,12 +109,12 @@ const Activation& Importer::take_plain(size_t input) {
 
 namespace {
 
-// An axis as the graph counts it: neighbours along it lie `stride` apart in our order.
+// An axis in the graph's order: neighbours along it are `stride` apart in our order.
 struct Strided {
   int64_t extent, stride;
 };
 
-// The axes, outermost first, that count through `order`; empty: there are none.
+// Returns the axes, outermost first, that enumerate `order`; empty if there are none.
 std::vector<Strided> axes_of_order(std::vector<int64_t> order) {
   std::vector<Strided> found;
   while (order.size() > 1) {
@@ -143,7 +138,7 @@ std::vector<Strided> axes_of_order(std::vector<int64_t> order) {
 View Importer::straighten(const View& view) {
   if (view.in_order()) return view;
   const std::vector<Strided> graph = axes_of_order(view.order);
-  std::vector<size_t> ours(graph.size());  // the axes as they lie
+  std::vector<size_t> ours(graph.size());  // the axes in memory order
   std::iota(ours.begin(), ours.end(), size_t{0});
   std::ranges::stable_sort(ours,
                            [&](size_t a, size_t b) { return graph[a].stride > graph[b].stride; });
@@ -179,7 +174,7 @@ ConstantPtr Importer::repeated(size_t input) const {
 
 void Importer::shape_input(const Shape& wanted) {
   if (stored_ == wanted) return;
-  // An image of one channel, or a row of numbers, may be stated with that dimension or without it.
+  // An image of one channel, or a row of numbers, may be given with or without that dimension.
   const auto squeezed = [](const Shape& shape) {
     std::vector<int64_t> dims(shape.dims().begin(), shape.dims().end());
     std::erase(dims, 1);
@@ -200,7 +195,7 @@ void Importer::shape_input(const Shape& wanted) {
 void Importer::apply_softmax() {
   if (!softmax_) return;
   softmax_ = false;
-  const Shape shape = stored_;  // the order of what it adds up does not matter
+  const Shape shape = stored_;  // its sum does not depend on the order
   shape_input(Shape{shape.numel()});
   Draft draft;
   draft.type = "softmax";
@@ -231,7 +226,7 @@ void Importer::add_join(Draft draft, std::vector<int> layers, const Shape& outpu
 
 Draft* Importer::only_source(size_t input) {
   if (source_ < 0 || softmax_ || reads_[node_->input(input)] != 1) return nullptr;
-  // A view between the layer and the node must not be read by others either.
+  // A view between the layer and the node must not have other readers either.
   int readers = 0;
   for (const auto& [name, value] : activations_) {
     if (value.layer == source_) readers += reads_[name];
@@ -273,116 +268,6 @@ void Importer::fold_known() {
   graph_.nodes = std::move(left);
 }
 
-bool Importer::read_by_sequence(const std::string& name) const {
-  return std::ranges::any_of(graph_.nodes, [&](const Node& node) {
-    return is_sequence_operator(node.op) && node.input(0) == name && node.integer("layout", 0) == 0;
-  });
-}
-
-// What the output depends on: which dimension of an input is the batch, and the shapes of samples.
-void Importer::choose_input() {
-  std::set<std::string> read;
-  for (const Node& node : graph_.nodes) read.insert(node.inputs.begin(), node.inputs.end());
-  std::vector<const ValueInfo*> found;
-  for (const ValueInfo& input : graph_.inputs) {
-    if (read.contains(input.name)) found.push_back(&input);
-  }
-  if (found.empty()) {
-    throw_error(ErrorKind::model, "{}: the output {} depends on no input", graph_.file,
-                quote(output_));
-  }
-  if (found.size() > 1) return join_inputs(found);
-  const ValueInfo& input = *found.front();
-  View view = input_view(input, false);
-  batch_axis_ = view.batch_axis;
-  const std::vector<int64_t> sample = view.sample();
-  input_ = stored_ = sample.empty() ? Shape{1} : Shape(sample);
-  activations_[input.name] = {std::move(view), stored_, -1, false};
-  graph_.inputs = {ValueInfo(input)};
-}
-
-// The samples of several inputs lie side by side in that of the net, and a slice takes each out.
-void Importer::join_inputs(const std::vector<const ValueInfo*>& inputs) {
-  if (options_.input.rank() > 0) {
-    throw_error(ErrorKind::usage, "{}: --input-shape is for nets of one input, and this has {}",
-                graph_.file, inputs.size());
-  }
-  std::vector<View> views;
-  int64_t width = 0;
-  for (const ValueInfo* input : inputs) {
-    views.push_back(input_view(*input, true));
-    if (!input->floats) {
-      throw_error(ErrorKind::model, "{}: of several inputs each holds floats, and {} holds {}",
-                  graph_.file, quote(input->name), input->type);
-    }
-    const std::vector<int64_t> sample = views.back().sample();
-    inputs_.push_back({input->name, sample.empty() ? Shape{1} : Shape(sample)});
-    width = checked_add(width, inputs_.back().shape.numel(), "the inputs");
-  }
-  input_ = Shape{width};
-  int64_t begin = 0;
-  for (size_t i = 0; i < inputs_.size(); ++i) {
-    const int64_t end = begin + inputs_[i].shape.numel();
-    resume(-1, input_);
-    Draft slice;
-    slice.type = "slice";
-    slice.set("start", begin);
-    slice.set("end", end);
-    add(std::move(slice));
-    shape_input(inputs_[i].shape);
-    activations_[inputs_[i].name] = {views[i], stored_, source_, false};
-    begin = end;
-  }
-  graph_.inputs = {ValueInfo(*inputs.front())};
-}
-
-View Importer::input_view(const ValueInfo& input, bool several) {
-  const auto fail = [&](const std::string& what) {
-    throw_error(ErrorKind::model, "{}: {}", graph_.file, what);
-  };
-  const size_t rank = input.dims.size();
-  // Types that onnx.proto does not know, as 8-bit floats, have no name there.
-  if (input.type.starts_with("type ") || input.type.starts_with("COMPLEX") ||
-      input.type == "STRING" || input.type == "no tensor") {
-    fail(fmt::format("the input {} holds {}, which is not taken", quote(input.name), input.type));
-  }
-  if (!input.known_shape || rank == 0 || rank > size_t(Shape::kMaxRank)) {
-    fail(fmt::format("the input {} has no shape [batch, ...]", quote(input.name)));
-  }
-  View view;
-  view.dims = input.dims;
-  const auto open = std::ranges::find(view.dims, -1);
-  if (open != view.dims.end()) view.batch_axis = size_t(open - view.dims.begin());
-  // Sequences of ONNX's recurrent operators have the batch second.
-  if (rank == 3 && read_by_sequence(input.name)) view.batch_axis = 1;
-  const int64_t batch = view.dims[view.batch_axis];
-  if (several && view.batch_axis != 0) {
-    fail(fmt::format("of several inputs each has the batch first, and {} has not",
-                     quote(input.name)));
-  }
-  file_batch_ = batch > 0 ? batch : 0;
-  view.dims[view.batch_axis] = kBatch;
-  if (options_.input.rank() > 0) {
-    if (size_t(options_.input.rank()) + 1 != rank) {
-      throw_error(ErrorKind::usage, "{}: a sample of {} has {}, not the shape {}", graph_.file,
-                  quote(input.name), counted(int64_t(rank) - 1, "dimension"),
-                  to_string(options_.input));
-    }
-    int given = 0;
-    for (int64_t& extent : view.dims) {
-      if (extent != kBatch) extent = options_.input[given++];
-    }
-  }
-  for (const int64_t extent : view.dims) {
-    if (extent == kBatch || extent > 0) continue;
-    fail(
-        fmt::format("the input {} is {}, which leaves more open than the batch: give the shape of "
-                    "a sample with --input-shape",
-                    quote(input.name), dims_text(view.dims)));
-  }
-  return view;
-}
-
 std::string Importer::shape_of(const std::string& name) const {
   if (const auto found = constants_.find(name); found != constants_.end()) {
     return dims_text(found->second->dims);
@@ -404,7 +289,7 @@ std::string Importer::line(const Node& node, const std::string& reason) const {
   return fmt::format("{} with inputs {}: {}", node.title(), fmt::join(shapes, " "), reason);
 }
 
-// False: it reads a value that an earlier node has failed to give.
+// Returns false if it reads a value that an earlier node failed to give.
 bool Importer::import_node(const Node& node) {
   node_ = &node;
   bool all_known = true;
@@ -463,7 +348,7 @@ ImportedModel Importer::run() {
   choose_input();
   constants_ = std::move(graph_.constants);
   for (const Node& node : graph_.nodes) {
-    // Shape looks at dimensions alone.
+    // A Shape node only reads dimensions.
     for (const std::string& name : node.inputs) reads_[name] += node.op != "Shape";
   }
   ++reads_[output_];
@@ -475,7 +360,7 @@ ImportedModel Importer::run() {
         refuse("this operator is not known here");
       }
     } catch (const Refusal& refusal) {
-      // What follows a refusal may be its consequence; an unknown operator is one in any case.
+      // Later refusals may be consequences of the first; an unknown operator is always reported.
       if (lines.empty() || find_operator(node.domain, node.op) == nullptr) {
         lines.push_back(line(node, refusal.reason));
       }
@@ -487,74 +372,6 @@ ImportedModel Importer::run() {
                        lines);
   }
   return result();
-}
-
-ImportedModel Importer::result() {
-  const auto end = activations_.find(output_);
-  const auto fail = [&](const std::string& what) {
-    throw RefusedModel(fmt::format("{}: {}", graph_.file, what), {what});
-  };
-  if (end == activations_.end()) fail("its output does not depend on its input");
-  if (!end->second.view.in_order()) {
-    try {
-      softmax_ = false;  // one that follows is over all numbers in any order
-      resume(end->second.layer, end->second.stored);
-      end->second.view = straighten(end->second.view);
-      end->second.layer = source_;
-      end->second.stored = stored_;
-    } catch (const Refusal& refusal) {
-      fail("its output is transposed, and " + refusal.reason);
-    }
-  }
-  if (end->second.layer + 1 != int(drafts_.size())) {
-    fail("its output is not what its last layer gives");
-  }
-  const size_t axis = end->second.view.batch_axis;
-  if (batch_axis_ != 0 || axis != 0) {
-    warnings_.push_back(
-        fmt::format("{}: has its batch as dimension {} of the input and {} of the output; here "
-                    "samples come first",
-                    graph_.file, batch_axis_, axis));
-  }
-  if (drafts_.empty()) {
-    Draft nothing;
-    nothing.type = "flatten";
-    nothing.inputs = {-1};
-    drafts_.push_back(nothing);
-  }
-  ImportedModel model;
-  // Layers that read the one before need no names.
-  std::set<int> named_layers;
-  const auto chained = [&](size_t i) { return drafts_[i].inputs == std::vector<int>{int(i) - 1}; };
-  for (size_t i = 0; i < drafts_.size(); ++i) {
-    if (!chained(i)) named_layers.insert(drafts_[i].inputs.begin(), drafts_[i].inputs.end());
-    // A layer that uses others' weights has a name too, as does theirs.
-    if (drafts_[i].weights_of >= 0) named_layers.insert({int(i), drafts_[i].weights_of});
-  }
-  for (size_t i = 0; i < drafts_.size(); ++i) {
-    std::vector<std::string> inputs;
-    for (const int each : chained(i) ? std::vector<int>{} : drafts_[i].inputs) {
-      inputs.push_back(each < 0 ? "\"input\"" : fmt::format("\"layer{}\"", each));
-    }
-    model.layers.push_back(
-        drafts_[i].toml(named_layers.contains(int(i)) ? fmt::format("layer{}", i) : std::string(),
-                        fmt::format("{}", fmt::join(inputs, ", "))));
-    for (ImportedModel::Weight& weight : drafts_[i].weights) {
-      model.weights.push_back({fmt::format("{}.{}", i, weight.name), std::move(weight.values)});
-    }
-  }
-  model.input = input_;
-  model.input_name = graph_.inputs.front().name;
-  model.inputs = std::move(inputs_);
-  model.output_name = output_;
-  model.input_batch_axis = batch_axis_;
-  model.output_batch_axis = axis;
-  model.codes = codes_;
-  model.softmax = end->second.softmax;
-  model.classes = std::move(classes_);
-  model.words = words_;
-  model.warnings = std::move(warnings_);
-  return model;
 }
 
 ImportedModel import_model(const std::filesystem::path& file, const ImportOptions& options) {

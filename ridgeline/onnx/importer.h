@@ -12,12 +12,12 @@
 
 namespace ridgeline::onnx {
 
-// A layer that is being made from nodes. It may still get a bias from the node behind it.
+// A layer under construction from nodes. It may still get a bias from the next node.
 struct Draft {
   std::string type;
-  std::vector<std::pair<std::string, std::string>> settings;  // as TOML writes them
+  std::vector<std::pair<std::string, std::string>> settings;  // in TOML's form
   std::vector<ImportedModel::Weight> weights;                 // by suffix: "weight"
-  int64_t bias_from_add = 0;  // not 0: a bias of so many elements may come from an Add behind it
+  int64_t bias_from_add = 0;  // not 0: a bias of this many elements may come from an Add after it
   std::vector<int> inputs{};  // numbers of the layers it reads; -1: the net's input
   int weights_of = -1;        // a layer whose weights it uses; -1: it has its own
 
@@ -32,8 +32,8 @@ struct Draft {
 // A value of the graph that depends on the samples.
 struct Activation {
   View view;
-  Shape stored;          // of one sample as the layer gives it
-  int layer = -1;        // that gives it; -1: it is the net's input
+  Shape stored;          // of one sample of the layer's output
+  int layer = -1;        // whose output it is; -1: the net's input
   bool softmax = false;  // a softmax follows, which no layer computes
 };
 
@@ -43,7 +43,7 @@ struct Refusal {
 };
 
 // Walks the nodes of a graph in order and makes layers of them. The functions of the operators
-// (import_*.cpp) see it as the node at hand, the values it reads and the layers so far.
+// (import_*.cpp) use it to access the current node, the values it reads and the layers so far.
 class Importer {
  public:
   Importer(Graph graph, const ImportOptions& options);
@@ -54,43 +54,43 @@ class Importer {
   int64_t file_batch() const { return file_batch_; }
 
   bool has(size_t input) const { return !node_->input(input).empty(); }
-  // The value of an input that must be known when the graph is read; null if it is absent.
+  // Returns an input that must be known when the graph is read; null if it is absent.
   ConstantPtr known(size_t input) const;
   ConstantPtr require_known(size_t input) const;  // refuses an absent one too
   bool is_known(size_t input) const { return constants_.contains(node_->input(input)); }
-  // The value of an input that depends on the samples, to be read by the next layer.
+  // Returns an input that depends on the samples; the next layer will read it.
   const Activation& take(size_t input);
-  const Activation& look(size_t input) const;  // for its dimensions alone
+  const Activation& look(size_t input) const;  // only for its dimensions
   const Activation& take_plain(size_t input);  // batch first, elements in order
 
-  // A constant with a batch of one that an Expand repeats over the batch; null: it is none.
+  // A constant with a batch of one that an Expand repeats over the batch; null if there is none.
   ConstantPtr repeated(size_t input) const;
 
-  // Makes sure that the layer before gives samples of this shape, by the input's shape or by a
+  // Ensures that the previous layer produces samples of this shape, by the input's shape or by a
   // flatten layer; refuses otherwise.
   void shape_input(const Shape& wanted);
-  // The net's input keeps the shape that it has in the file, whatever the first layer wants:
-  // samples come in that shape.
+  // The net's input keeps the shape in the file, whatever the first layer wants, because samples
+  // come in that shape.
   void keep_input_shape() { input_read_ = input_read_ || source_ < 0; }
   // Appends a layer. Its input is the value that was taken last.
   void add(Draft draft);
-  // Appends the softmax that follows what was taken last, where it is not the end of the net.
+  // Appends the softmax of the value that was taken last, unless it is the end of the net.
   void apply_softmax();
-  // Appends a layer that joins values which have been taken: numbers of layers, and its output.
+  // Appends a layer that joins values that were taken: numbers of layers, and its output.
   void add_join(Draft draft, std::vector<int> layers, const Shape& output);
-  int source() const { return source_; }  // the layer that gives what was taken last
-  // The next layer reads this one instead, which gives samples of this shape.
+  int source() const { return source_; }  // the layer of the value that was taken last
+  // Makes the next layer read this one instead, whose samples have this shape.
   void resume(int layer, const Shape& stored);
-  // Puts the elements of what was taken into the order that the graph sees them in, by a layer.
-  // Returns the view of that.
+  // Appends a layer that puts the elements of the value that was taken into the graph's order.
+  // Returns the view of the result.
   View straighten(const View& view);
-  // That layer, if the node is the only one that reads it.
+  // Returns that layer, if the node is its only reader.
   Draft* only_source(size_t input);
   bool from_input() const { return source_ < 0; }
   const Shape& stored() const { return stored_; }
-  // Names what the layers so far give as output `output` of the node.
+  // Makes the output of the layers so far output `output` of the node.
   void give(View view, size_t output = 0);
-  // Whether the node gives the output of the graph, which is that of a classifier.
+  // Whether the node produces the output of the graph, which is that of a classifier.
   bool gives_classes() const { return options_.classes && node_->outputs[0] == output_; }
   void give_known(ConstantPtr value) { constants_[node_->outputs[0]] = std::move(value); }
   bool gives(size_t output) const {
@@ -121,35 +121,35 @@ class Importer {
   Graph graph_;
   ImportOptions options_;
   std::string output_;
-  int64_t file_batch_ = 0;  // where the file fixes it
+  int64_t file_batch_ = 0;  // if the file fixes it
   size_t batch_axis_ = 0;   // of the input
   const Node* node_ = nullptr;
   std::map<std::string, ConstantPtr> constants_;
   std::map<std::string, ConstantPtr> repeated_;
   std::map<std::string, Activation> activations_;
-  std::vector<ImportedModel::Input> inputs_;  // where there are several
+  std::vector<ImportedModel::Input> inputs_;  // if there are several
   std::vector<Draft> drafts_;
-  Shape input_, stored_;  // of a sample that enters; that leaves the layers so far
-  int source_ = -1;       // gives the value that was taken, or the layer that was added, last
-  bool softmax_ = false;  // follows what was taken last
+  Shape input_, stored_;  // of a sample of the net's input; of the layers' output so far
+  int source_ = -1;       // the layer of the value that was taken, or that was added, last
+  bool softmax_ = false;  // follows the value that was taken last
   bool input_read_ = false, codes_ = false;
   std::map<std::string, int> reads_;  // of each value, by nodes
   std::vector<std::string> classes_, warnings_;
-  bool words_ = false;  // the classes' names are
+  bool words_ = false;  // the classes have names
 };
 
 using ImportOperator = void (*)(Importer&);
-// Null: the operator is not known.
+// Returns null if the operator is unknown.
 ImportOperator find_operator(const std::string& domain, const std::string& op);
 // "Conv", "Gemm", ...: those of ONNX's own domain.
 std::vector<std::string> known_operators();
 
 // How a constant that is added to or multiplied with a value varies: one number for all elements,
-// for each channel or for each element.
+// per channel or per element.
 enum class Vary { none, channel, each };
 struct Broadcast {
   Vary kind = Vary::none;
-  std::vector<double> numbers{};  // as the graph counts channels or elements
+  std::vector<double> numbers{};  // in the graph's order of channels or elements
 };
 Broadcast read_broadcast(const Constant& constant, const View& view);
 
@@ -193,7 +193,7 @@ void import_split(Importer& in);
 void import_resize(Importer& in);  // Resize, Upsample
 // Appends the elements [begin, end) of an axis of the sample, which is in order.
 void add_slice(Importer& in, View& view, size_t axis, int64_t begin, int64_t end);
-// Appends the elements at these places of an axis of the sample.
+// Appends a selection of these positions of an axis of the sample.
 void add_pick(Importer& in, View& view, size_t axis, const std::vector<int64_t>& places);
 // Appends padding: (before, after) of each axis of the sample.
 void add_padding(Importer& in, const std::vector<std::pair<int64_t, int64_t>>& pads, double value);
@@ -202,9 +202,9 @@ void import_activation(Importer& in);
 void import_clip(Importer& in);  // Clip, HardSigmoid
 void import_prelu(Importer& in);
 void import_pieces(Importer& in);  // Abs, Celu, Mish, Neg, Selu, Swish: activations by others
-// The value that the layers so far give becomes f of it; `kind` is the layer's type.
+// Applies the activation `kind` (a layer type) to the output of the layers so far.
 void add_activation(Importer& in, const char* kind);
-// Joins layers that give values of the shape that is stored now.
+// Joins layers whose outputs have the current stored shape.
 void add_joined(Importer& in, const char* type, std::vector<int> layers);
 // y = x * scale + shift, where x varies as `kind` says (import_linear.cpp)
 void add_affine(Importer& in, const View& view, Vary kind, std::vector<double> scale,

@@ -9,7 +9,7 @@ struct Operator {
   ImportOperator import;
 };
 
-// Every operator that a node which depends on the samples may have.
+// Operators of nodes that depend on the samples.
 constexpr Operator kOperators[] = {
     {"Abs", import_pieces},
     {"Add", import_arithmetic},
@@ -81,7 +81,7 @@ constexpr Operator kOperators[] = {
     {"Upsample", import_resize},
 };
 
-// Those of scikit-learn's models, as skl2onnx writes them.
+// Operators of scikit-learn's models, as skl2onnx writes them.
 constexpr const char* kClassicDomain = "ai.onnx.ml";
 constexpr Operator kClassic[] = {
     {"LinearClassifier", import_linear_model},
@@ -91,7 +91,7 @@ constexpr Operator kClassic[] = {
     {"ZipMap", import_zip_map},
 };
 
-// Those that fuse() makes.
+// Operators that fuse() makes.
 constexpr Operator kOwn[] = {
     {"Gelu", import_activation},     {"HardSwish", import_activation},
     {"Silu", import_activation},     {"LayerNormalization", import_layer_norm},

@@ -18,15 +18,15 @@ namespace {
 
 namespace pb = google::protobuf;
 
-// Messages of a graph nest six deep; a subgraph adds four. Deeper ones are damage or malice, and
-// each level costs the parser's stack.
+// Messages of a graph nest six deep; a subgraph adds four. Deeper ones are damaged or malicious,
+// and each level costs the parser's stack.
 constexpr int kMostNesting = 64;
 constexpr size_t kMostNodes = 100'000;
-// Opsets 22 to 28 add operators and element types; none of the operators that are known here has
-// changed what it computes.
+// Opsets 22 to 28 add operators and element types, but do not change any of the operators known
+// here.
 constexpr int kOldestOpset = 7, kNewestOpset = 28;
 
-// Hands an open file to protobuf block by block, so that its bytes are in memory once.
+// Passes an open file to protobuf block by block, so that its bytes are in memory once.
 class FileStream final : public pb::io::CopyingInputStream {
  public:
   explicit FileStream(int fd) : fd_(fd) {}
@@ -140,7 +140,7 @@ Graph read_graph(const std::filesystem::path& file) {
       continue;
     }
     graph.constants[tensor.name()] = reader.read(tensor, "initializer " + quote(tensor.name()));
-    ::onnx::TensorProto().Swap(&tensor);  // its bytes need not be there twice; Clear() keeps them
+    ::onnx::TensorProto().Swap(&tensor);  // frees its bytes, which Clear() would keep
   }
   for (const auto& tensor : from.sparse_initializer()) {
     graph.untaken[tensor.values().name()] = "a sparse tensor";

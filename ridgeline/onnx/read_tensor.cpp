@@ -79,7 +79,7 @@ void unpack_raw(int type, std::string_view bytes, Constant& to) {
   }
 }
 
-// How many elements the typed fields hold; 16-bit floats lie in int32_data as their bits.
+// Returns how many elements the typed fields hold; 16-bit floats are in int32_data as their bits.
 int typed_count(const Proto& tensor) {
   switch (tensor.data_type()) {
     case Proto::FLOAT:
@@ -140,7 +140,7 @@ int64_t read_count(const std::string& text, const std::string& what) {
   throw_error(ErrorKind::model, "{}: {} is no place in a file", what, quote(text));
 }
 
-// A file beside the model, or below its folder: a name that leads elsewhere is refused.
+// Returns a file beside the model, or below its folder: a name that leads elsewhere is refused.
 fs::path beside(const fs::path& model, const std::string& location, const std::string& what) {
   std::error_code error;
   const fs::path folder =
@@ -222,7 +222,7 @@ ConstantPtr TensorReader::read(const Proto& tensor, const std::string& what) con
   const size_t bytes =
       size_t(checked_mul(count, int64_t(element_size(tensor.data_type())), place.c_str()));
   const bool elsewhere = tensor.data_location() == Proto::EXTERNAL;
-  // Sizes are compared before memory is taken for them.
+  // Sizes are compared before memory is allocated for them.
   if (!elsewhere && tensor.has_raw_data() && tensor.raw_data().size() != bytes) {
     throw_error(ErrorKind::model, "{}: is {} of {} and has {} bytes; {} were expected", place,
                 dims_text(made->dims), element_name(tensor.data_type()), tensor.raw_data().size(),

@@ -10,10 +10,10 @@
 namespace ridgeline::onnx {
 
 bool holds_floats(int element_type);         // of any width
-bool is_taken(int element_type);             // floats, whole numbers and truth values
+bool is_taken(int element_type);             // floats, integers and booleans
 std::string element_name(int element_type);  // "FLOAT16"
 
-// Tensors of one file, with those of their bytes that lie in other files of its folder.
+// Reads the tensors of one file, including bytes in other files of its folder.
 class TensorReader {
  public:
   explicit TensorReader(const std::filesystem::path& model) : model_(model) {}

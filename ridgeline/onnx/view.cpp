@@ -13,7 +13,8 @@ int64_t product(std::span<const int64_t> dims) {
   return std::accumulate(dims.begin(), dims.end(), int64_t{1}, std::multiplies<>());
 }
 
-// Fills in the one -1 of `dims` so that their product is `count`. False: it cannot be.
+// Fills in the one -1 of `dims` so that their product is `count`. Returns false if that is
+// impossible.
 bool settle(std::span<int64_t> dims, int64_t count) {
   int64_t known = 1;
   int64_t* open = nullptr;
@@ -57,8 +58,8 @@ std::optional<View> reshaped(const View& view, std::vector<int64_t> wanted, int6
   for (size_t i = 0; zero_is_kept && i < wanted.size(); ++i) {
     if (wanted[i] == 0 && i < dims.size()) wanted[i] = dims[i];
   }
-  // Where the batch is called by its name it is there; else it may be the open dimension, or one of
-  // the size that the file says the batch has.
+  // If a dimension is named as the batch, it is the batch; else it may be the open dimension, or
+  // one of the file's batch size.
   const auto fits = [&](size_t at) -> std::optional<View> {
     View made = view;
     made.dims = wanted;
@@ -93,7 +94,7 @@ View transposed(const View& view, std::span<const int64_t> perm) {
       made.batch_axis = i;
       continue;
     }
-    // An axis of one element may stand anywhere.
+    // An axis of one element may be anywhere.
     if (view.dims[axis] != 1) {
       moved = moved || axis < last;
       last = axis;
@@ -121,7 +122,7 @@ View transposed(const View& view, std::span<const int64_t> perm) {
       at[k] = 0;
     }
   }
-  // Two transposes that undo each other leave everything in its place.
+  // Two transposes that cancel leave the order unchanged.
   bool same = true;
   for (size_t i = 0; i < made.order.size() && same; ++i) same = made.order[i] == int64_t(i);
   if (same) made.order.clear();

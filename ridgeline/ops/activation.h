@@ -42,7 +42,7 @@ constexpr double flops_per_element(ActivationKind kind) {
   }
 }
 
-// "elu" or "elu,1": what tells two ops of a program apart.
+// "elu" or "elu,1": the attributes that distinguish two ops of a program.
 std::string activation_attributes(ActivationKind kind, double parameter);
 
 // y = f(x), element by element

@@ -6,15 +6,15 @@
 
 namespace ridgeline {
 
-// The gradients of a layer, added up over all ranks of a run. A start and a wait, so that what
-// stands between them in the program hides the communication:
-//   sums[k] = sum over ranks of grads[k], to be had after the wait
-// The grads must stay as they are until then, so the wait reads them too. Each rank's share was
-// scaled by 1 over the global batch: the sum is the mean over it.
+// The gradients of a layer, summed over all ranks of a run. A start and a wait are separate ops, so
+// that the ops between them hide the communication:
+//   sums[k] = sum over ranks of grads[k], available after the wait
+// The grads must not change until then, so the wait reads them too. Each rank's share was scaled by
+// 1 over the global batch, so the sum is the mean over it.
 
 struct AllReduceStart {
-  Values grads, sums;  // alike, one by one
-  Value token;         // [1] int64: what the wait must know of the start (a ticket; 0: all is done)
+  Values grads, sums;  // same count and shapes
+  Value token;         // [1] int64: the ticket that the start passes to the wait (0: all is done)
   int ranks = 1;
   DType wire = DType::fp32;  // fp32 gradients may travel as bf16
 
@@ -31,10 +31,10 @@ struct AllReduceStart {
     for (const Value& grad : grads) count += grad.shape.numel();
     return count;
   }
-  // A rank's share of the additions, which are (ranks - 1) an element over all.
+  // This rank's share of the additions, of which there are (ranks - 1) per element in total.
   double flops() const { return double(elements()) * double(ranks - 1) / double(ranks); }
   double bytes() const { return size_of(grads) + size_of(sums); }
-  // What a rank must send, and receive, at least: its share of all elements but its own twice over,
+  // The least that a rank must send, and receive: its share of all elements except its own, twice,
   // once to be added and once as a sum.
   double network_bytes() const {
     const bool narrow = !grads.empty() && grads.front().dtype == DType::fp32;
@@ -44,7 +44,7 @@ struct AllReduceStart {
 };
 
 struct AllReduceWait {
-  Values grads, sums;  // of the start
+  Values grads, sums;  // those of the start
   Value token;
 
   static constexpr const char* kName = "all_reduce_wait";

@@ -8,8 +8,8 @@
 
 namespace ridgeline {
 
-// A Gather of images that moves each by its own draw, then mirrors it. With r = the sample of the
-// set and (down, right, flip) = draw(seed, epoch[0], r):
+// A Gather of images that shifts each by its own random draw, then mirrors it. With r = the sample
+// of the set and (down, right, flip) = draw(seed, epoch[0], r):
 //   y[i, c, p, q] = set[r, c, p - down, q' - right] * scale + shift,  q' = flip ? w-1-q : q
 // where bytes outside the image are 0.
 struct GatherAugment {

@@ -4,13 +4,13 @@
 
 namespace ridgeline {
 
-// This is apart from its op, so that kernels can include it. What happens to one image is a pure
-// function of (seed, epoch, sample of the set): the same on every device and for any number of
+// This struct is separate from its op, so that kernels can include it. The change of an image is a
+// pure function of (seed, epoch, sample of the set): the same on every device and for any number of
 // ranks or batch size.
 struct Augmentation {
   uint64_t seed = 0;
   int64_t shift = 0;  // each axis moves by -shift..shift pixels
-  bool flip = false;  // left and right change places every other time
+  bool flip = false;  // left and right are exchanged with probability 1/2
 
   struct Draw {
     int64_t down = 0, right = 0;

@@ -7,8 +7,8 @@
 
 namespace ridgeline {
 
-// The geometry that a convolution and its gradients share. Group g joins the input channels
-// [g*c/groups, (g+1)*c/groups) with the output channels [g*k/groups, (g+1)*k/groups).
+// The geometry that a convolution and its gradients share. Group g connects the input channels
+// [g*c/groups, (g+1)*c/groups) to the output channels [g*k/groups, (g+1)*k/groups).
 struct Conv2dShape {
   Image in;
   int64_t k = 1;  // output channels
@@ -20,7 +20,7 @@ struct Conv2dShape {
   int64_t group_out() const { return k / groups; }
   Shape weight() const { return {k, group_in(), window.h.kernel, window.w.kernel}; }
 
-  // Multiply-adds of one sample that touch the image; those with padding need not be done.
+  // Multiply-adds of one sample with elements of the image; those with padding need not be done.
   double products() const { return double(k) * double(group_in()) * window.taps(in); }
   std::string attributes() const {
     return fmt::format("in={},out={},{},groups={}", to_string(in), to_string(out()),
@@ -30,8 +30,8 @@ struct Conv2dShape {
 };
 
 // y[i, o, p, q] = b[o] + sum over (c, u, v) of x[i, c, h.at(p, u), w.at(q, v)] * w[o, c, u, v]
-// with c over the channels of o's group and x zero outside the image (a cross-correlation, as
-// everyone's). A Conv1d is one of height 1.
+// with c over the channels of o's group and x zero outside the image (a cross-correlation, as in
+// other libraries). A Conv1d is a Conv2d of height 1.
 struct Conv2d {
   Value x;  // [n, in.numel()]
   Value w;  // [k, c/groups, kernel h, kernel w]; a conv1d has no axis for the height: use `shape`

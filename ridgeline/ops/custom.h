@@ -8,8 +8,8 @@
 
 namespace ridgeline {
 
-// What a layer from outside the library computes. Nothing is known of its work, so that costs count
-// its memory alone.
+// Ops of a custom layer, defined outside the library. Its work is unknown, so costs count only its
+// memory traffic.
 
 // y = layer(x, weights)
 struct Custom {

@@ -7,9 +7,9 @@
 
 namespace ridgeline {
 
-// Which elements survive is a pure function of (seed, layer, step, element), so the mask is never
-// stored: the backward op and every rank compute it again. `element` counts row-major over the
-// *global* batch.
+// Whether an element survives is a pure function of (seed, layer, step, element), so the mask is
+// never stored: the backward op and every rank compute it again. `element` counts row-major over
+// the *global* batch.
 struct DropoutMask {
   double p = 0.5;  // probability of zero, in [0, 1)
   uint64_t seed = 0;

@@ -25,7 +25,7 @@ struct Gather {
   double flops() const {
     return set.dtype == DType::uint8 && is_float(y.dtype) ? 2.0 * double(y.shape.numel()) : 0.0;
   }
-  // Only the batch's samples of the set are touched.
+  // Only the batch's samples of the set are read.
   double bytes() const {
     return double(y.shape.numel()) * double(size_of(set.dtype)) + double(y.shape[0]) * 4 +
            size_of(y);

@@ -7,14 +7,15 @@
 
 namespace ridgeline {
 
-// What GlobalNorm (update.h) does after its sum of squares, for every kernel and both compilers.
+// The arithmetic of GlobalNorm (update.h) after its sum of squares, for all kernels and both
+// compilers.
 struct GradScale {
   double norm = 0, scale = 1;
   int64_t clipped = 0;
   double loss_scale = 1;
   int64_t good = 0, skipped = 0;
 
-  // `scaled`: there is a loss scale.
+  // `scaled` says that there is a loss scale.
   RIDGELINE_HD void update(double sum_of_squares, double max_norm, bool scaled, int64_t growth) {
     norm = sqrt(sum_of_squares) / loss_scale;
     if (!(norm <= 1.7976931348623157e308)) {        // infinite or NaN

@@ -6,8 +6,8 @@
 
 namespace ridgeline {
 
-// Ops that make one value of several, where a net's branches meet. One of them takes at most this
-// many; lowering makes several ops of more.
+// Ops that join several values into one, where branches of a net meet. One op takes at most this
+// many; lowering uses several ops for more.
 constexpr size_t kMostJoined = 64;
 
 // y = scale * (xs[0] + xs[1] + ...), element by element, added in this order. A mean has the scale
@@ -41,9 +41,9 @@ struct Multiply {
   double bytes() const { return size_of(a) + size_of(b) + size_of(y); }
 };
 
-// y[r, :] = xs[0][r, :], xs[1][r, :], ... one after the other. A row is a sample where images are
-// joined along their channels, and a timestep where sequences are joined along their features. The
-// gradients are Pads, which cut dy.
+// y[r, :] = xs[0][r, :], xs[1][r, :], ... one after the other. A row is a sample if images are
+// joined along their channels, and a timestep if sequences are joined along their features. The
+// gradients are Pads, which slice dy.
 struct Concat {
   Values xs;         // 1 to kMostJoined, each of rows * its own width
   Value y;           // rows * the sum of the widths

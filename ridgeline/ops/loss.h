@@ -32,7 +32,7 @@ struct SoftmaxXent {
   Value weights{};       // [classes] fp64, optional
   double smoothing = 0;  // s
 
-  // One class is the whole target of a row and every row counts alike.
+  // Each row's target is a single class, and all rows have the same weight.
   bool one_hot() const { return !weights && smoothing == 0; }
 
   static constexpr const char* kName = "softmax_xent";
@@ -47,8 +47,8 @@ struct SoftmaxXent {
   double bytes() const { return size_of(x) + size_of(label) + size_of(weights) + 12; }
 };
 
-// Gradients times loss_scale[0], where there is one, so that small ones survive in fp16; the
-// updates take it out again (GlobalNorm, update.h).
+// The gradients are multiplied by loss_scale[0], if present, so that small ones survive in fp16;
+// the updates divide it out again (GlobalNorm, update.h).
 
 // dx[r, c] = scale * (softmax(x[r])[c] - (c == label[r])); with weights or smoothing
 // dx[r, c] = scale * f * (softmax(x[r])[c] * sum_c t - t)
@@ -169,7 +169,7 @@ struct Softmax {
   double bytes() const { return size_of(x) + size_of(y); }
 };
 
-// y[i] = the first place of the largest x[i, :]
+// y[i] = the index of the first largest x[i, :]
 struct Argmax {
   Value x;  // [n, classes]
   Value y;  // [n] int32

@@ -8,8 +8,8 @@
 namespace ridgeline {
 
 // Normalisations. mean and rstd are kept for the gradient, in fp64 for fp64 values and fp32 for all
-// narrower ones. Each gradient is one op: its parts share their sums, and libraries give them in
-// one call.
+// narrower ones. Each gradient is one op, because its parts share their sums and libraries compute
+// them in one call.
 
 // For each run of `width` numbers of x, with mean and var over the run:
 //   y = (x - mean) * rstd * gamma + beta,  rstd = 1 / sqrt(var + epsilon)   (var divides by width)

@@ -8,7 +8,7 @@
 
 namespace ridgeline {
 
-// A 1-D convolution over characters, each a one-hot column that never exists: for each position and
+// A 1-D convolution over characters, whose one-hot columns are never stored: for each position and
 // tap one column of the weights is added.
 //   y[i, o, t] = b[o] + sum over u < kernel of w[o, token[i, t + u], u]
 // A token that is `symbols` or more (an unknown character, padding) stands for a column of zeros.

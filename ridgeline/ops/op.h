@@ -42,7 +42,7 @@ double flops(const Op& op);
 double bytes(const Op& op);
 std::string attributes(const Op& op);
 
-// "linear x[32, 784] w[512, 784] -> [32, 512] fp32": for people
+// Returns a description for people: "linear x[32, 784] w[512, 784] -> [32, 512] fp32".
 std::string describe(const Op& op);
 
 }  // namespace ridgeline

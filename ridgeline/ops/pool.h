@@ -38,9 +38,9 @@ struct MaxPool {
 
 // dx[i, c, r, s] = sum of dy[i, c, p, q] over the windows whose largest x is first reached, row by
 // row, at (r, s).  Written, not added to.
-// No value holds the places: a kernel finds them again from x and y. A forward kernel that fuses
-// the pool and knows them may give x in a format of its own that holds the places alone (a byte a
-// window) and is read by its own backward kernel; x itself then never reaches memory.
+// No value holds the positions: a kernel finds them again from x and y. A fused forward kernel that
+// knows them may write x in a format of its own that holds only the positions (a byte per window)
+// for its own backward kernel; x itself then never reaches memory.
 struct MaxPoolGrad {
   Value x, y, dy, dx;
   PoolShape shape;
@@ -55,7 +55,7 @@ struct MaxPoolGrad {
   double bytes() const { return size_of(x) + size_of(y) + size_of(dy) + size_of(dx); }
 };
 
-// How many taps an average divides by.
+// The number of taps that an average divides by.
 enum class PoolCount {
   window,  // all of the window, padding too: PyTorch's default (count_include_pad)
   image,   // the taps on the image
@@ -63,8 +63,8 @@ enum class PoolCount {
 
 inline const char* name(PoolCount count) { return count == PoolCount::window ? "window" : "image"; }
 
-// y[i, c, p, q] = (sum of x over the taps on the image) / count.  A global average pool is one
-// whose window is the image.
+// y[i, c, p, q] = (sum of x over the taps on the image) / count.  A global average pool has the
+// image as its window.
 struct AvgPool {
   Value x, y;
   PoolShape shape;

@@ -10,7 +10,7 @@
 
 namespace ridgeline {
 
-// Ops that put the numbers of each sample in other places.
+// Ops that move the elements of each sample to other positions.
 
 // y[n, i, j, k] = x[n, i - before[0], j - before[1], k - before[2]], or `value` where x has no such
 // element. A negative `before` cuts off, so that this op is also a slice. The gradient is a Pad
@@ -44,8 +44,8 @@ struct Pad {
   }
 };
 
-// The axes of each sample in another order: axis a of y is axis axes[a] of x. The gradient is a
-// Transpose by the inverse order.
+// Permutes the axes of each sample: axis a of y is axis axes[a] of x. The gradient is a Transpose
+// by the inverse permutation.
 struct Transpose {
   static constexpr int kAxes = Shape::kMaxRank - 1;
 
@@ -55,7 +55,7 @@ struct Transpose {
   std::array<int, kAxes> axes{};  // the first in.rank() count
 
   int64_t n() const { return x.shape[0]; }
-  // The extent of y's axis a, and how far apart its elements lie in x.
+  // The extent of y's axis a, and the stride of its elements in x.
   int64_t extent(int a) const { return in[axes[size_t(a)]]; }
   int64_t stride(int a) const {
     int64_t step = 1;
@@ -78,9 +78,9 @@ struct Transpose {
 enum class UpsampleMode { nearest, bilinear };
 
 // Enlarges images by whole factors: y[n, c, i, j] comes from x around [i / factor_h, j / factor_w].
-// nearest: the element there. bilinear: between the four elements around
-// ((i + 0.5) / factor_h - 0.5, (j + 0.5) / factor_w - 0.5), with places outside moved to the edge
-// (PyTorch's align_corners = False).
+// nearest takes the element there. bilinear interpolates between the four elements around
+// ((i + 0.5) / factor_h - 0.5, (j + 0.5) / factor_w - 0.5), clamped to the edge (PyTorch's
+// align_corners = False).
 struct UpsampleShape {
   Image in;
   int64_t factor_h = 1, factor_w = 1;
@@ -88,7 +88,7 @@ struct UpsampleShape {
 
   Image out() const { return {in.c, in.h * factor_h, in.w * factor_w}; }
 
-  // Where output place i of an axis comes from: low with weight 1 - part, low + 1 (or the edge)
+  // The source of output position i of an axis: low with weight 1 - part, low + 1 (or the edge)
   // with weight part.
   struct Source {
     int64_t low, high;

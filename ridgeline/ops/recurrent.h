@@ -10,16 +10,16 @@
 namespace ridgeline {
 
 // Recurrent layers in PyTorch's forms and gate orders. One op is one layer over a whole sequence,
-// in one direction or in both; a stack is several such ops one after the other, so that a kernel
-// may cover one layer or, as a wavefront, all of them.
+// in one direction or in both; a stack is several such ops in a row, so that a kernel may cover one
+// layer or, as a wavefront, all of them.
 //
-// Plain layout: batch first, [B, T, features], as everything in a program has the batch in front.
-// With both directions y is [B, T, 2H], forward in front. States are [D, B, H], D directions.
+// Plain layout: batch first, [B, T, features], like all values of a program. With both directions y
+// is [B, T, 2H], forward first. States are [D, B, H], with D directions.
 // A kernel that wants time first asks for it as a format.
 //
-// With `lengths`, sample b has lengths[b] steps, 0 <= lengths[b] <= T: padding never enters the
-// result. y and the reserve are zero there, hT and cT are of the last step (h0 and c0 of a sample
-// without any), the reverse direction begins there, and gradients are zero in the padding.
+// With `lengths`, sample b has lengths[b] timesteps, 0 <= lengths[b] <= T: padding never affects
+// the result. y and the reserve are zero there, hT and cT are those of the last timestep (h0 and c0
+// for an empty sample), the reverse direction begins there, and gradients are zero in the padding.
 
 enum class CellKind : uint8_t {
   rnn_relu,  // h' = relu(a), a = w_ih x + b_ih + w_hh h + b_hh
@@ -36,18 +36,18 @@ const char* name(Direction direction);
 constexpr int64_t gates(CellKind cell) {
   return cell == CellKind::lstm ? 4 : cell == CellKind::gru ? 3 : 1;
 }
-// Vectors of H a step that the reserve keeps for the backward pass. lstm: i, f, g, o, c'. gru: r,
-// z, n and w_hn h + b_hn. The others need no more than y.
+// Vectors of H per timestep that the reserve keeps for the backward pass. lstm: i, f, g, o, c'.
+// gru: r, z, n and w_hn h + b_hn. The others need only y.
 constexpr int64_t saved_vectors(CellKind cell) {
   return cell == CellKind::lstm ? 5 : cell == CellKind::gru ? 4 : 0;
 }
-// Vectors of H a step of the gate gradients: the derivatives by the sums inside the gates. gru has
-// a fourth, by w_hn h + b_hn, which is its third times r.
+// Vectors of H per timestep of gate gradients: the derivatives by the sums inside the gates. gru
+// has a fourth, by w_hn h + b_hn, which is its third times r.
 constexpr int64_t gradient_vectors(CellKind cell) {
   return cell == CellKind::lstm || cell == CellKind::gru ? 4 : 1;
 }
-// Cost of an element's gates, for the roofline: 20 a sigmoid or tanh (as Activation), 1 an addition
-// or multiplication.
+// Cost of one element's gates, for the roofline: 20 per sigmoid or tanh (as in Activation), 1 per
+// addition or multiplication.
 constexpr double gate_flops(CellKind cell) {
   switch (cell) {
     case CellKind::lstm:
@@ -99,13 +99,13 @@ struct RnnShape {
   }
 };
 
-// The weights, or their gradients, of one direction. Biases are both there or both absent.
+// The weights, or their gradients, of one direction. Either both biases are present or neither is.
 struct RnnWeights {
   Value w_ih, w_hh, b_ih, b_hh;
 
   Values values() const { return {w_ih, w_hh, b_ih, b_hh}; }
 };
-using RnnDirections = std::array<RnnWeights, 2>;  // the second with both directions only
+using RnnDirections = std::array<RnnWeights, 2>;  // the second is used with both directions only
 
 inline Values values_of(const RnnDirections& weights, Values more) {
   for (const RnnWeights& each : weights) {
@@ -135,8 +135,8 @@ struct Rnn {
   double bytes() const { return size_of(reads()) + size_of(writes()); }
 };
 
-// Back through time: from dy, and dhT and dcT, to the gate gradients of every step and to dh0 and
-// dc0. Everything is written, not added to.
+// Backpropagation through time: from dy, dhT and dcT to the gate gradients of every timestep and to
+// dh0 and dc0. Everything is written, not added to.
 struct RnnGrad {
   RnnShape shape;
   Value y, reserve;
@@ -174,8 +174,8 @@ struct RnnGradX {
   double bytes() const { return size_of(reads()) + size_of(writes()); }
 };
 
-// dw_ih = gate gradients^T . x and dw_hh = gate gradients^T . h, h the state before each step; db
-// their column sums. Written, not added to.
+// dw_ih = gate gradients^T . x and dw_hh = gate gradients^T . h, where h is the state before each
+// timestep; db their column sums. Written, not added to.
 struct RnnGradW {
   RnnShape shape;
   Value x, y, h0, lengths;  // as in Rnn

@@ -6,7 +6,7 @@
 
 namespace ridgeline {
 
-// What surrounds recurrent layers: embeddings, one step of a sequence, carried state.
+// Ops around recurrent layers: embeddings, selection of a timestep, carried state.
 
 // y[i, :] = w[token[i], :]
 struct Embedding {
@@ -22,7 +22,7 @@ struct Embedding {
   Values writes() const { return {y}; }
   std::string attributes() const { return {}; }
   double flops() const { return 0; }
-  // Only the rows that are named are touched.
+  // Only the rows that tokens refer to are read.
   double bytes() const { return size_of(token) + 2 * size_of(y); }
 };
 
@@ -44,7 +44,7 @@ struct EmbeddingGrad {
 };
 
 // y[b, :] = x[b, at, :]; a negative `at` counts from the end of the sample, -1 being its last
-// timestep, but no further back than its first.
+// timestep, but it stops at the first timestep.
 struct SelectTimestep {
   int64_t steps = 1;
   int64_t at = -1;
@@ -63,7 +63,7 @@ struct SelectTimestep {
   double bytes() const { return 2 * size_of(y) + size_of(lengths); }
 };
 
-// dx[b, t, :] = t is the step that was selected ? dy[b, :] : 0
+// dx[b, t, :] = t is the timestep that was selected ? dy[b, :] : 0
 struct SelectTimestepGrad {
   int64_t steps = 1;
   int64_t at = -1;
@@ -81,8 +81,9 @@ struct SelectTimestepGrad {
   double bytes() const { return size_of(dy) + size_of(lengths) + size_of(dx); }
 };
 
-// to = from: the state that one step leaves for the next, in the end because the backward ops still
-// read the state that the step began with; and outputs that inference returns as they are.
+// to = from. It carries the state from one step to the next, at the end of the step because the
+// backward ops still read the initial state; it also copies values that inference returns
+// unchanged.
 struct Copy {
   Value from, to;
 

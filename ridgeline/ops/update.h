@@ -6,9 +6,9 @@
 
 namespace ridgeline {
 
-// Optimizer steps. With g = dw * grad_scale[0] (1 when absent) and lr = lr[tick]; PyTorch's forms.
-// A grad_scale of 0 says that this step is skipped: then nothing is written. `copy` is the weight
-// that products read where they read it in a narrower type: the new w, as stored, rounded to it.
+// Optimizer steps in PyTorch's forms, with g = dw * grad_scale[0] (1 when absent) and lr =
+// lr[tick]. A grad_scale of 0 skips the step: nothing is written. `copy` is the weight in the
+// narrower type that products read: the new w, as stored, rounded to that type.
 
 //   g += weight_decay * w;  m = momentum * m + g;  g = nesterov ? g + momentum * m : m;  w -= lr *
 //   g
@@ -59,21 +59,21 @@ struct AdamUpdate {
   }
 };
 
-// What the updates multiply all gradients by: clipping by the norm over all of them, and the loss
-// scale taken out. With s = loss_scale[0] (1 when absent):
+// Computes the factor of all gradients in the updates: clipping by the norm over all of them, and
+// removal of the loss scale. With s = loss_scale[0] (1 when absent):
 //   norm = sqrt(sum over grads of g*g) / s;  scale = min(1, max_norm / norm) / s
 //   clipped += max_norm < norm
-// A norm that is not finite makes scale NaN, which the weights then show. With a loss scale it
-// makes the step a skipped one instead: scale = 0, skipped += 1, and the loss scale goes by
+// A norm that is not finite makes scale NaN, which the weights then show. With a loss scale the
+// step is skipped instead: scale = 0, skipped += 1, and the loss scale changes by
 //   not finite: s /= 2, good = 0;  finite: good += 1, and if good == growth: s *= 2, good = 0
-// where growth > 0; with growth == 0 it stays. The arithmetic is in grad_scale.h.
+// if growth > 0; with growth == 0 it is constant. The arithmetic is in grad_scale.h.
 struct GlobalNorm {
   Values grads;
   Value norm;     // [1] fp64
   Value scale;    // [1] fp64
   Value clipped;  // [1] int64, counts the steps that were clipped
   double max_norm = 1;
-  // Present all three or none:
+  // All three are present, or none is.
   Value loss_scale{};  // [1] fp64
   Value good{};        // [1] int64, finite steps since the loss scale last changed
   Value skipped{};     // [1] int64, counts the steps that were skipped
@@ -95,7 +95,8 @@ struct GlobalNorm {
   double bytes() const { return size_of(grads); }
 };
 
-// tick[0] += 1: ends a step, so that the next one in the same launch sees its own batch and rate.
+// tick[0] += 1. It ends a step, so that the next one in the same launch uses its own batch and
+// rate.
 struct Tick {
   Value tick;  // [1] int32
 

@@ -10,7 +10,7 @@ namespace ridgeline {
 
 using ValueId = int32_t;
 
-// What an op reads or writes: a numbered array of a program. An absent optional operand (a layer
+// A numbered array of a program that an op reads or writes. An absent optional operand (a layer
 // without bias) is a Value whose id is -1.
 struct Value {
   ValueId id = -1;

@@ -8,9 +8,9 @@
 
 namespace ridgeline {
 
-// Images in a program are values [n, c*h*w]: one sample a row, flattened as NCHW ("plain"), so that
-// linear and element-wise ops read them as they are. The ops below carry what the flat shape does
-// not say. Channels-last and blocked layouts are formats (plan/kernel.h) between kernels.
+// Images in a program are values [n, c*h*w]: one sample per row, flattened as NCHW ("plain"), so
+// that linear and element-wise ops can read them directly. The ops below carry what the flat shape
+// does not say. Channels-last and blocked layouts are formats (plan/kernel.h) between kernels.
 
 // One sample: c channels of h rows and w columns. A 1-D signal is an image of height 1.
 struct Image {
@@ -27,13 +27,14 @@ struct Slide {
   int64_t kernel = 1, stride = 1, pad = 0, dilation = 1;
 
   int64_t reach() const { return dilation * (kernel - 1) + 1; }  // from the first tap to the last
-  // Outputs over `extent` inputs, rounded down as PyTorch does (ceil_mode off); below 1: no fit.
+  // The number of outputs over `extent` inputs, rounded down as in PyTorch (ceil_mode off); below
+  // 1: no fit.
   int64_t outputs(int64_t extent) const {
     const int64_t last = extent + 2 * pad - reach();
     return last < 0 ? 0 : last / stride + 1;
   }
   int64_t at(int64_t output, int64_t tap) const { return output * stride - pad + tap * dilation; }
-  // Taps of all outputs that lie on the input, not on its padding.
+  // The number of taps of all outputs that lie on the input, not on its padding.
   int64_t taps(int64_t extent) const {
     int64_t count = 0;
     for (int64_t o = 0; o < outputs(extent); ++o) {
@@ -51,7 +52,7 @@ struct Window {
   Image over(const Image& in, int64_t channels) const {
     return {channels, h.outputs(in.h), w.outputs(in.w)};
   }
-  // Over one channel, see Slide::taps.
+  // Taps over one channel, see Slide::taps.
   double taps(const Image& in) const { return double(h.taps(in.h)) * double(w.taps(in.w)); }
   bool operator==(const Window&) const = default;
 };

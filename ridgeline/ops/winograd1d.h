@@ -56,14 +56,15 @@ struct Winograd1dMatrix {
   }
 };
 
-// An output's error goes with the sizes of its neighbours. Over so many products it stays far below
-// the bound of its own sum: in tiles of four outputs and filters of up to five, 49 products came to
-// 0.8 of that and 196 to an eighth; of seven, 128 at a corner came to twice the bound and 512 to a
-// third; in tiles of two, which save less, 49 came to a fifth.
+// The error of an output grows with its neighbours' magnitudes. With at least this many products it
+// stays far below the bound of its own sum: with tiles of four outputs and filters of up to five
+// taps, 49 products reached 0.8 of the bound and 196 an eighth; with seven taps, 128 at a corner
+// reached twice the bound and 512 a third; with tiles of two, which save less, 49 reached a fifth.
 constexpr int64_t kWinograd1dFewestOfTwo = 40;
 constexpr int64_t winograd1d_fewest_of_four(int64_t kernel) { return kernel > 5 ? 512 : 128; }
 
-// The products of a sum of c channels where fewest meet: at a corner of the padded image.
+// The number of products in a sum over c channels where it is smallest: at a corner of the padded
+// image.
 struct Winograd1dExtent {
   int64_t kernel, pad, size;
 };

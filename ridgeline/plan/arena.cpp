@@ -66,7 +66,7 @@ Packing place_in_time(std::span<const Lifetime> lifetimes, std::span<const size_
   return packing;
 }
 
-// Time running backwards: what was last is first.
+// Returns the lifetimes with time reversed.
 std::vector<Lifetime> reversed(std::span<const Lifetime> lifetimes) {
   size_t end = 0;
   for (const Lifetime& life : lifetimes) end = std::max(end, life.last);
@@ -117,9 +117,9 @@ Packing pack(std::span<const Lifetime> lifetimes) {
 }
 
 Peak peak_of(std::span<const Lifetime> lifetimes) {
-  // What begins to live at a step counts there; what ends counts no more at the step after.
+  // A block counts from the step at which it begins to live, and no more at the step after its end.
   std::map<size_t, std::pair<size_t, size_t>>
-      changes;  // by step: bytes that begin, that have ended
+      changes;  // by step: bytes that begin, bytes that have ended
   for (const Lifetime& life : lifetimes) {
     changes[life.first].first += padded(life);
     changes[life.last + 1].second += padded(life);

@@ -15,17 +15,17 @@ struct Lifetime {
 struct Packing {
   std::vector<size_t> offsets;  // one a lifetime, aligned
   size_t total = 0;
-  size_t steps = 0;  // blocks and gaps looked at: in proportion to their number but for a logarithm
+  size_t steps = 0;  // blocks and gaps examined: in proportion to their number but for a logarithm
 };
 
 // Finds offsets such that blocks that live at once do not overlap, in little memory. It takes the
 // best of several greedy orders, each placing a block into the lowest gap that holds it: in time
-// order, backwards in time, and, for at most kMostCompared blocks, largest first and longest first
-// (there each block is compared with all others). Sizes are rounded up to the alignment.
+// order, in reverse time order, and, for at most kMostCompared blocks, largest first and longest
+// first (these compare each block with all others). Sizes are rounded up to the alignment.
 constexpr size_t kMostCompared = 512;
 Packing pack(std::span<const Lifetime> lifetimes);
 
-// The most bytes that live at once (rounded like pack does), and the first step when they do: no
+// The most bytes that live at once (rounded as in pack), and the first step where they do. No
 // packing can be smaller.
 struct Peak {
   size_t bytes = 0, step = 0;

@@ -11,18 +11,18 @@
 
 namespace ridgeline {
 
-// What there is to say about a backend's devices on this machine, usable or not.
+// Describes a backend's devices on this machine, usable or not.
 struct DeviceSupport {
-  std::vector<std::string> devices;  // a line for each
-  std::string architectures;  // what its kernels were built for; "" in a build without the backend
-  std::string refusal;        // why none of them can be used; "" when one can
-  // The machine has what the backend is for: whoever gets another device wants to know why.
+  std::vector<std::string> devices;  // one line per device
+  std::string architectures;  // that its kernels were built for; "" in a build without the backend
+  std::string refusal;        // why no device can be used; "" if one can
+  // The machine has such a device, so a user who gets another one should learn why.
   bool expected = false;
 };
 
 // A kind of device: how to find such devices, a runtime for each, and the kernels for them. Each
 // backend has one object of this type, and registry.cpp names them all. Code above the registry
-// asks it, or a Runtime, and does not compare kinds.
+// uses this interface or a Runtime, and does not compare device kinds.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -30,48 +30,50 @@ class Backend {
   virtual DeviceKind kind() const = 0;
   virtual DeviceSupport support() const = 0;
   virtual std::vector<Device> devices() const = 0;  // that this build can use on this machine
-  // `threads` host threads for a device that is the host. Throws Error(device) if the device is not
-  // there or not built in.
+  // `threads` is the number of host threads if the device is the host. Throws Error(device) if the
+  // device does not exist or is not built in.
   virtual std::unique_ptr<Runtime> make_runtime(Device device, int threads) const = 0;
-  // Records what the devices do from now on. Null when nothing can, with the reason in `why_not`.
+  // Records device activity from now on. Returns null, with the reason in `why_not`, if nothing
+  // can.
   virtual std::unique_ptr<DeviceTracer> make_tracer(std::string& why_not) const {
     why_not = "no tracer for these devices";
     return nullptr;
   }
 
-  // The order between the work of a runtime of this backend and streams of other programs in this
-  // process, by the device's own handles (CUDA's 1 and 2 name its default streams): ours waits for
-  // theirs so far, theirs for ours so far. A device without streams is always in order.
+  // Orders the work of a runtime of this backend with streams of other libraries in this process,
+  // given as the device's own handles (CUDA's 1 and 2 are its default streams): ours waits for the
+  // work in theirs so far, or theirs for ours. A device without streams is always in order.
   virtual void* stream_of(Runtime&) const { return nullptr; }
   virtual void wait_for_stream(Runtime&, void*) const {}
   virtual void let_stream_wait(Runtime&, void*) const {}
-  virtual void wait_on_host(Device, void*) const {}  // returns when a stream is done
+  virtual void wait_on_host(Device, void*) const {}  // returns when the stream is done
 
-  // What runs that go on side by side on a device share; null where there is nothing to share.
+  // Returns the group of runs side by side on a device; null if they have nothing to share.
   virtual std::unique_ptr<LaunchGroup> make_launch_group(Device) const { return nullptr; }
 
-  // Host memory that the devices copy from and to without a detour: pinned for GPUs.
+  // Host memory that the devices copy from and to directly: pinned for GPUs.
   virtual std::shared_ptr<std::byte> host_memory(size_t bytes) const;
-  // A net that answers for one sample at a time, where the devices have a kernel for that and the
-  // chain fits it; else null, with the reason in `why_not`.
+  // Returns a net that answers for one sample at a time, if the devices have a kernel for that and
+  // the chain fits it; else null, with the reason in `why_not`.
   virtual std::unique_ptr<OneSampleNet> make_one_sample_net(Runtime& runtime,
                                                             const LayerChain& chain,
                                                             const OneSampleOptions& options,
                                                             std::string& why_not) const;
 
-  // In the fixed order of preference.
+  // Kernels in the fixed order of preference.
   virtual KernelTable kernels() const = 0;
-  // Kernels for inference alone: they read the weights when they are prepared, so that these must
-  // be in place by then and stay as they are.
+  // Kernels for inference only: they read the weights when they are prepared, so these must be in
+  // place by then and must not change.
   virtual KernelTable inference_kernels() const { return {}; }
-  // Kernels to measure beside ours, which no plan takes: the vendors' that round where ours do not.
+  // Kernels to measure beside ours, which no plan takes: vendor kernels that round where ours do
+  // not.
   virtual KernelTable peer_kernels() const { return {}; }
 
-  // What compiles the kernels that are generated for a program, or why nothing does and what is
+  // The compiler of kernels that are generated for a program, or why there is none and what is
   // lost; "" if no kernel is generated.
   virtual std::string generator() const { return {}; }
-  // The source of the kernel that is generated for the whole program, for reading. Throws
-  // Error(usage) with the reason where none is.
+  // Returns the source of the kernel that is generated for the whole program, for reading. Throws
+  // Error(usage) with the reason if there is none.
   virtual std::string generated_source(const Program&, const Runtime&) const {
     throw_error(ErrorKind::usage, "no kernel is generated: this build has no GPU support");
   }

@@ -5,8 +5,8 @@
 
 namespace ridgeline {
 
-// Seconds since it was made, and for what share of them the calling thread had a processor: on a
-// busy machine others had it.
+// Measures the seconds since its construction, and the share of them for which the calling thread
+// had a processor, which is low on a busy machine.
 class BusyClock {
  public:
   double seconds() const { return wall_now() - wall_; }

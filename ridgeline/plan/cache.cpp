@@ -27,14 +27,14 @@ uint64_t fnv1a(const std::string& text) {
 
 std::string short_key(const std::string& text) { return fmt::format("{:016x}", fnv1a(text)); }
 
-// A rebuilt tool has other kernels: its size and time of change stand for the build.
+// A rebuilt tool has other kernels, so its size and modification time stand for the build.
 std::string build_identity() {
   struct stat status {};
   if (::stat("/proc/self/exe", &status) != 0) return "unknown";
   return fmt::format("{}.{}.{}", status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
 }
 
-// The file's contents, or an empty cache when it is missing, corrupt or of another version.
+// Returns the file's contents, or an empty cache if it is missing, corrupt or of another version.
 json read_json(const fs::path& file) {
   json all = parse_json(read_cache_file(file).value_or(""));
   const bool ours = all.is_object() && all.contains("version") && all["version"] == kVersion &&
@@ -42,7 +42,7 @@ json read_json(const fs::path& file) {
   return ours ? all : json{{"version", kVersion}, {"environments", json::object()}};
 }
 
-// None if it is damaged: it is then measured anew, and does not cost the others their places.
+// Returns nothing if the plan is damaged: only this plan is measured again, not the others.
 std::optional<KeptPlan> read_plan(const json& plan) try {
   const json& names = plan.contains("kernels") ? plan.at("kernels") : plan.at("rows");
   return KeptPlan{current_kernel_names(names.get<std::vector<std::string>>()),
@@ -51,7 +51,7 @@ std::optional<KeptPlan> read_plan(const json& plan) try {
   return std::nullopt;
 }
 
-// When an environment was last used; 0 of one that is damaged.
+// Returns when an environment was last used; 0 if it is damaged.
 int64_t last_used(const json& environment) {
   if (!environment.is_object() || !environment.contains("used")) return 0;
   const json& used = environment["used"];
@@ -68,7 +68,7 @@ void drop_oldest(json& environments) {
   }
 }
 
-// A member that is an object, made one where it is anything else.
+// Returns the member as an object, and replaces it by one if it is anything else.
 json& object_in(json& parent, const std::string& key) {
   json& member = parent[key];
   if (!member.is_object()) member = json::object();
@@ -98,7 +98,7 @@ void TuningCache::load() try {
   for (const auto& [key, plan] : plans.items()) {
     if (auto kept = read_plan(plan)) plans_[key] = std::move(*kept);
   }
-} catch (const std::exception&) {  // wrong types inside: as good as no cache
+} catch (const std::exception&) {  // wrong types inside: treated as no cache
   kernels_.clear();
   plans_.clear();
 }
@@ -137,7 +137,7 @@ void TuningCache::save() const noexcept try {
   drop_oldest(environments);
   write_cache_file(file_, dump_json(all, -1));
 } catch (const std::exception&) {
-  // The next run measures again.
+  // A cache that cannot be written is no error: the next run measures again.
 }
 
 }  // namespace ridgeline

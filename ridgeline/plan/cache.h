@@ -8,22 +8,22 @@
 
 namespace ridgeline {
 
-// $XDG_CACHE_HOME/ridgeline, else ~/.cache/ridgeline; made on demand by whoever writes.
+// $XDG_CACHE_HOME/ridgeline, else ~/.cache/ridgeline; whoever writes creates it.
 std::filesystem::path cache_folder();
 
-// A plan as it was chosen: its kernels, and the seconds that a step took then.
+// A plan as it was chosen: its kernels, and the seconds that a step took at that time.
 struct KeptPlan {
   std::vector<std::string> kernels;
   double seconds = 0;
 };
 
 // Measured times and chosen plans, kept on disk between runs for one environment (device, threads,
-// library versions, this very build). It only ever saves time: a missing, corrupt or foreign file
-// reads as empty, and a file that cannot be written is not an error.
+// library versions, this very build). It only saves time: a missing, corrupt or foreign file reads
+// as empty, and a file that cannot be written is no error.
 class TuningCache {
  public:
   TuningCache(std::filesystem::path file, const std::string& environment);
-  // The usual place, for a runtime's fingerprint and the running executable.
+  // The cache in its usual folder, for a runtime's fingerprint and the running executable.
   static TuningCache standard(const std::string& fingerprint);
 
   std::optional<double> kernel_seconds(const std::string& key) const;

@@ -7,7 +7,7 @@
 namespace ridgeline {
 namespace {
 
-// Why the options leave a kernel out, or empty.
+// Returns why the options exclude a kernel, or an empty string.
 std::string excluded(const Kernel& kernel, const Program& program, const Runtime& runtime,
                      const PlanOptions& options) {
   if (std::string why = refuse(kernel, program, runtime); !why.empty()) return why;
@@ -20,7 +20,7 @@ std::string excluded(const Kernel& kernel, const Program& program, const Runtime
   return {};
 }
 
-// Why a kernel that sums products in fp32 does not serve a program that wants them in fp16.
+// Returns why a kernel that sums products in fp32 cannot be used if the program wants fp16 sums.
 std::string sums_otherwise(const Program& program, const Kernel& kernel, const Cover& cover,
                            size_t begin) {
   if (program.accumulate != Precision::fp16 || kernel.traits.fp16_sums) return {};
@@ -32,7 +32,7 @@ std::string sums_otherwise(const Program& program, const Kernel& kernel, const C
   return std::ranges::any_of(ops, is_product) ? "sums products in fp32" : "";
 }
 
-// A kernel may leave a value unwritten only if nobody outside its span would look at it.
+// A kernel may leave a value unwritten only if nothing outside its span reads it.
 std::string unwritten_but_needed(const Program& program, const Cover& cover, size_t begin) {
   for (const ValueId id : cover.skips) {
     const ValueInfo& info = program.info(id);
@@ -44,7 +44,7 @@ std::string unwritten_but_needed(const Program& program, const Cover& cover, siz
 }
 
 // A block of sixteen channels for an image of one channel takes sixteen times its memory and gains
-// nothing. Small values may have it: there it costs nothing either.
+// nothing. Small values may use it, because it costs little there.
 std::string padded_too_far(const Program& program, const Cover& cover) {
   constexpr size_t kSmall = size_t{64} << 20, kMostTimes = 4;
   for (const auto* uses : {&cover.reads, &cover.writes}) {
@@ -59,7 +59,7 @@ std::string padded_too_far(const Program& program, const Cover& cover) {
   return {};
 }
 
-// Whether a refusal says nothing about this op.
+// Returns whether a refusal says nothing about this op.
 bool is_for_others(const Cover& cover) {
   return cover.ops == 0 &&
          (cover.reason.starts_with(kOtherOp) || cover.reason.starts_with(kForOthers));
@@ -127,7 +127,7 @@ Options usable(const Program& program, const KernelTable& table, const std::vect
 
 namespace {
 
-// For a plan by the table's order.
+// Asks what a plan in the table's order needs.
 std::vector<Candidate> ask_for_order(const Program& program, const KernelTable& table,
                                      const Runtime& runtime, const PlanOptions& options,
                                      PlanningSteps& steps) {

@@ -12,28 +12,28 @@ namespace ridgeline {
 constexpr const char* kNotAsked = "not asked for";
 constexpr const char* kUnwanted = "left out on request";
 constexpr const char* kDemonstration = "for ladders only, as a demonstration";
-constexpr const char* kOtherOp = "the next op";  // how the refusals of kernels of other ops begin
+constexpr const char* kOtherOp = "the next op";  // prefix of refusals of kernels for other ops
 
-// Selects which of the kernels that are slow to ask are asked.
+// Selects which of the kernels with slow covers() are asked.
 enum class Slow {
   all,         // their times will be compared
   where_bare,  // only if no kernel before them covers the op: the table's order decides
 };
 
-// Asks every kernel at every position; slow ones as `slow` says, and those that are `named`.
-// `every` keeps the refusals of kernels for other ops, however many there are.
+// Calls covers() of every kernel at every position; of slow ones as `slow` says, and of those that
+// are `named`. `every` keeps all refusals of kernels for other ops.
 std::vector<Candidate> ask_all(const Program& program, const KernelTable& table,
                                const Runtime& runtime, const PlanOptions& options, Slow slow,
                                PlanningSteps& steps, const std::vector<std::string>& named = {},
                                bool every = false);
 
-// Asks as planning by these options has to.
+// Asks the kernels that planning with these options needs.
 std::vector<Candidate> ask_for(const Program& program, const KernelTable& table,
                                const Runtime& runtime, const PlanOptions& options,
                                PlanningSteps& steps);
 
-// What the search may choose from: the candidates that cover something, fallbacks only where
-// nothing else does, unless all are wanted. `steps` must outlive it.
+// Returns the candidates that the search may choose from: those that cover something; fallbacks
+// only if nothing else does, unless all are wanted. `steps` must outlive the result.
 Options usable(const Program& program, const KernelTable& table, const std::vector<Candidate>& all,
                bool with_fallbacks, PlanningSteps& steps);
 

@@ -27,7 +27,7 @@ std::vector<std::string> lines(const std::string& text) {
   return all;
 }
 
-// What the root may ask the others to measure with it.
+// The measurements that the root may ask of the other ranks.
 enum class Ask : int64_t { kernel, conversion, whole, finished };
 
 struct Question {
@@ -35,7 +35,7 @@ struct Question {
   int64_t kernel = 0, begin = 0, end = 0, converted = -1, to_bytes = 0;
 };
 
-// One rank's side of the measurements: what `choice` is to the root it looks up in its own program.
+// One rank's side of the measurements: it looks up the root's `choice` in its own program.
 class Bench {
  public:
   Bench(const Program& program, const KernelTable& table, Runtime& runtime,
@@ -47,7 +47,7 @@ class Bench {
         ranks_(ranks),
         stopwatch_(program, runtime, options.seconds_per_kernel, nullptr) {}
 
-  // The slowest rank's seconds; kNever where some rank cannot do it.
+  // Returns the slowest rank's seconds, or kNever if some rank cannot run it.
   double kernel(const Question& question) {
     const Kernel& kernel = table_[size_t(question.kernel)];
     Choice choice{&kernel, size_t(question.begin), size_t(question.end), {}, 0, -1, {}, {}, 0};
@@ -73,7 +73,7 @@ class Bench {
 
   bool agreed(bool mine) { return ranks_.reduce(int32_t(mine), Reduce::min) == 1; }
 
-  // What the ranks other than the root do while it searches.
+  // The loop of the ranks other than the root while the root searches.
   void serve() {
     for (;;) {
       const Question question = ranks_.from_root(Question{});
@@ -104,7 +104,7 @@ class Bench {
   DeviceStopwatch stopwatch_;
 };
 
-// The root's: asks all ranks, or its own cache.
+// The root's stopwatch, which asks all ranks or its own cache.
 class JointStopwatch final : public Stopwatch {
  public:
   JointStopwatch(const Program& program, const KernelTable& table, Bench& bench, TuningCache* cache,
@@ -154,7 +154,7 @@ class JointStopwatch final : public Stopwatch {
   Communicator& ranks_;
 };
 
-// Refuses every candidate that some rank refuses: its share of the samples may be of another size.
+// Refuses every candidate that any rank refuses: ranks may have shares of different sizes.
 void keep_common(std::vector<Candidate>& all, Communicator& ranks) {
   std::vector<int64_t> fewest, most;
   for (const Candidate& candidate : all) fewest.push_back(int64_t(candidate.cover.ops));
@@ -183,7 +183,7 @@ Planned plan_collectively(const Program& program, const KernelTable& table, Runt
   PlanOptions unpinned = options;
   unpinned.pinned.clear();
 
-  // Kernels known already: a checkpoint's, or the root's cache.
+  // The kernels may already be known from a checkpoint or the root's cache.
   std::string source, names;
   if (ranks.is_root() && !options.pinned.empty()) {
     names = joined(options.pinned);

@@ -7,7 +7,7 @@
 
 namespace ridgeline {
 
-// Finds what a cover says about a value by binary search: the lists of a kernel that covers a whole
+// Finds a cover's entries for a value by binary search: the lists of a kernel that covers a whole
 // program are as long as the program.
 class CoverLookup {
  public:

@@ -4,8 +4,8 @@
 
 namespace ridgeline {
 
-// Activations of a large batch are gigabytes: a GPU doubles what it has by itself rather than wait
-// for the host's copies of it.
+// Activations of a large batch take gigabytes: a GPU doubles what it already has, which is faster
+// than copies from the host.
 void fill_repeating(Runtime& runtime, std::byte* data, size_t bytes,
                     std::span<const std::byte> block) {
   if (block.empty()) return;

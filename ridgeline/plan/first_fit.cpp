@@ -93,7 +93,7 @@ void FirstFit::give(size_t offset, size_t bytes) {
   if (bytes == 0) return;
   Index below = 0, above = 0;
   split(root_, offset, below, above);
-  // Gaps that it touches become one with it.
+  // Adjacent gaps are merged with it.
   Index last = below;
   while (last != 0 && nodes_[last].right != 0) last = nodes_[last].right, ++steps_;
   if (last != 0 && nodes_[last].offset + nodes_[last].bytes == offset) {

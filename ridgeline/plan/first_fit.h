@@ -6,15 +6,15 @@
 
 namespace ridgeline {
 
-// The free gaps of an unbounded memory. Taking the lowest gap that holds a block and giving a block
-// back take logarithmic time in the number of gaps: the gaps are a treap by offset in which each
+// The free gaps of an unbounded memory. Taking the lowest gap that holds a block and returning a
+// block take logarithmic time in the number of gaps: the gaps are a treap by offset in which each
 // node knows the largest gap below it.
 class FirstFit {
  public:
   FirstFit();
 
-  size_t take(size_t bytes);               // the lowest offset where so many bytes are free
-  void give(size_t offset, size_t bytes);  // what was taken is free again
+  size_t take(size_t bytes);               // the lowest offset where `bytes` are free
+  void give(size_t offset, size_t bytes);  // frees a block again
   size_t steps() const { return steps_; }  // nodes visited so far
 
  private:

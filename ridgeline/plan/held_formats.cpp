@@ -65,7 +65,7 @@ void HeldFormats::replace(ValueId id, std::shared_ptr<const Set> set) {
   root_ = replaced(root_, levels_, id, set);
 }
 
-// A copy of the path to `id`; null when nothing is left below.
+// Copies the path to `id`; returns null if nothing is left below.
 HeldFormats::NodeRef HeldFormats::replaced(const NodeRef& node, int level, ValueId id,
                                            const std::shared_ptr<const Set>& set) {
   if (level == 0) {

@@ -10,10 +10,10 @@
 
 namespace ridgeline {
 
-// Which formats hold each value's current contents, for values where that is not just the plain
-// one. The search copies it at every step of every path, and in a training step the values of all
-// layers may be alive at once, so it is a trie whose copies share their nodes: a copy costs nothing
-// and a change costs a few nodes, however many values there are.
+// The formats that hold each value's current contents, for values that are not held in the plain
+// format alone. The search copies it at every step of every path, and in a training step the values
+// of all layers may be alive at once, so it is a trie whose copies share their nodes: a copy is
+// free and a change costs a few nodes, however many values there are.
 class HeldFormats {
  public:
   using Set = std::set<Format>;
@@ -25,7 +25,7 @@ class HeldFormats {
   // Calls f(id, set) for each value, by growing id.
   void each(const std::function<void(ValueId, const Set&)>& f) const;
 
-  // Equal contents, as far as two sums of 64 bits over the entries tell.
+  // Compares contents, up to collisions of two 64-bit sums over the entries.
   bool operator==(const HeldFormats& other) const {
     return sum_ == other.sum_ && second_sum_ == other.second_sum_;
   }

@@ -13,14 +13,16 @@
 namespace ridgeline {
 
 // A kernel of the table: one way to compute a span of a program. To add one, write
-//   covers()   looks at the ops from a position on and says how many it would compute (0: none, and
-//              why), which values of the span it leaves unwritten, what formats it wants and gives;
+//   covers()   looks at the ops from a position on and returns how many it would compute (0: none,
+//   and
+//              why), which values of the span it leaves unwritten, and the formats it reads and
+//              writes;
 //   prepare()  binds it to memory and returns a Step whose run() is straight code: it allocates
 //              nothing, decides nothing and throws nothing.
 // and add it to its folder's list (cpu/kernels.cpp, cuda/kernels.cpp). The table walk then tests
 // it, and benchmarks, planner and profiler know it by its name.
 
-// How a value lies in memory; "" is plain, which is dense row-major in its own dtype. Kernels
+// The layout of a value in memory; "" is plain, which is dense row-major in its own dtype. Kernels
 // choose the names of other formats ("onednn:nChw16c", "transposed"); the planner only compares
 // them.
 using Format = std::string;
@@ -31,7 +33,7 @@ struct FormatUse {
   size_t bytes = 0;  // memory it takes in this format
 };
 
-// What a kernel offers for the ops at a position.
+// A kernel's offer for the ops at a position.
 struct Cover {
   size_t ops = 0;                 // 0: does not apply
   std::string reason;             // then: why not
@@ -60,13 +62,13 @@ struct Rest {
   size_t* looks = nullptr;  // if set: counts the ops that are looked at
 
   size_t size() const { return program.ops.size() - begin; }
-  // The op `offset` places on, if it is a T; else null. Also null past the end.
+  // Returns the op `offset` places on if it is a T; else, or past the end, null.
   template <typename T>
   const T* get(size_t offset) const {
     if (looks != nullptr) ++*looks;
     return offset < size() ? std::get_if<T>(&program.ops[begin + offset]) : nullptr;
   }
-  // True if a value is a temporary that no op from `begin + count` on reads.
+  // Returns true if the value is a temporary that no op from `begin + count` on reads.
   bool dead_after(const Value& value, size_t count) const;
 };
 
@@ -75,15 +77,16 @@ class Step {
  public:
   virtual ~Step() = default;
   virtual void run() = 0;
-  // `count` passes; called only when the step covers a whole program (it then contains the Tick).
+  // Makes `count` passes; called only if the step covers a whole program (it then contains the
+  // Tick).
   virtual void run_many(int64_t count) {
     for (int64_t i = 0; i < count; ++i) run();
   }
-  // Which of several compiled forms it launches ("wgmma_split4_64x32_7stages"); "" if there is one.
+  // The compiled variant that it launches ("wgmma_split4_64x32_7stages"); "" if there is only one.
   virtual std::string variant() const { return {}; }
 };
 
-// A Step from a callable; `variant` as in Step.
+// Makes a Step from a callable; `variant` as in Step.
 template <typename F>
 std::unique_ptr<Step> make_step(F f, std::string variant = {}) {
   struct Call final : Step {
@@ -96,13 +99,13 @@ std::unique_ptr<Step> make_step(F f, std::string variant = {}) {
   return std::make_unique<Call>(std::move(f), std::move(variant));
 }
 
-// The memory a kernel is bound to.
+// The memory that a kernel is bound to.
 class Binding {
  public:
   virtual ~Binding() = default;
   virtual Runtime& runtime() const = 0;
-  // The value's memory in the format this kernel asked for (plain unless its Cover says otherwise).
-  // A tensor with null data for an absent value or one the kernel skips.
+  // Returns the value's memory in the format this kernel asked for (plain unless its Cover says
+  // otherwise). The data is null for an absent value and for one that the kernel skips.
   virtual Tensor read(const Value& value) const = 0;
   virtual Tensor write(const Value& value) const = 0;
   virtual std::byte* workspace() const = 0;
@@ -128,37 +131,37 @@ struct Span {
 enum class Library : uint8_t { none, onednn, cublaslt, cudnn, nccl, mpi, nvrtc };
 std::string_view name(Library library);  // "" for none
 
-// What is true of a kernel wherever it applies. The planner, the table walk of the tests and
-// `ridgeline info --list-kernels` read it here.
+// Facts about a kernel that hold wherever it applies. The planner, the table walk of the tests and
+// `ridgeline info --list-kernels` read them here.
 struct Traits {
-  // The precisions in which it computes. covers() need not check those that all its values share.
+  // The precisions that it computes in. covers() need not check those that all its values share.
   Precisions precisions = kEveryPrecision;
-  // The compute capability times ten that its GPU must have at least; or exactly, if it uses
-  // instructions that later GPUs lack (wgmma).
+  // The least compute capability of its GPU, times ten; or the exact one, if it uses instructions
+  // that later GPUs lack (wgmma).
   int least_arch = 0;
   bool only_arch = false;
   Library library = Library::none;
   bool vendor = false;  // it is the library's own kernel, to compare ours with
-  // One more proposal of a library, which need not make it.
+  // It is a library's alternative proposal, which the library may not have.
   bool further_proposal = false;
   // It shows a step on the way to a faster kernel. No plan takes it unless it is asked for by name.
   bool demonstration = false;
   bool deterministic = true;
   bool fallback = false;  // a reference: considered only where nothing else covers
-  // Its steps do what no graph can hold (they wait for the GPU, and call what calls it): a plan
-  // ends one graph before them and begins another after.
+  // Its steps do what a graph cannot hold (they wait for the GPU, and call libraries that call it):
+  // a plan ends one graph before them and begins another after them.
   bool between_graphs = false;
-  // In a graph it may run beside others, because its work uses only memory that the program names,
-  // and its workspace.
+  // It may run in parallel with others in a graph, because it uses only memory that the program
+  // names, and its workspace.
   bool concurrent = false;
-  // covers() takes a tenth of a second or more, because it builds what it answers for.
+  // covers() takes a tenth of a second or more, because it builds the library's plan to answer.
   bool slow_to_query = false;
-  // What it sends to other ranks passes through the host's memory.
+  // Its messages to other ranks pass through host memory.
   bool through_host = false;
-  // Its products are summed in fp16, as Program::accumulate may ask.
+  // It sums products in fp16, as Program::accumulate may ask.
   bool fp16_sums = false;
 
-  // Whether it may have something to compute in a run: runs in halves keep some values in fp32.
+  // Returns whether it may compute something in a run: runs in half types keep some values in fp32.
   constexpr bool takes(Precision precision) const {
     return precisions.has(precision) || (is_half(precision) && precisions.has(Precision::fp32));
   }
@@ -174,7 +177,7 @@ struct Kernel {
   std::function<std::unique_ptr<Step>(const Span&, const Binding&)> prepare;
   Traits traits{};
 
-  // A conversion is a kernel that covers no ops: it sets `converts` instead of `covers`, which says
+  // A conversion is a kernel that covers no ops: instead of `covers` it sets `converts`, which says
   // whether it converts `value` from one format into another; prepare() is then called with an
   // empty span and a binding whose read() and write() give converted() in from() and to().
   std::function<bool(const Value& value, const Format& from, const Format& to)> converts{};
@@ -182,21 +185,21 @@ struct Kernel {
 
 using KernelTable = std::vector<Kernel>;  // in the fixed order of preference; references last
 
-// The table with these precisions in the traits of all its kernels.
+// Returns the table with these precisions in the traits of all its kernels.
 KernelTable computing_in(Precisions precisions, KernelTable table);
 
-// Why a kernel's target and traits leave it out of a program on a device; "" if they do not. All
-// such reasons begin with kForOthers.
+// Returns why a kernel's target and traits exclude it from a program on a device; "" if they do
+// not. All such reasons begin with kForOthers.
 inline constexpr const char* kForOthers = "for ";
 std::string refuse(const Kernel& kernel, const Program& program, const Runtime& runtime);
 
-// covers() of a kernel that refuse() does not leave out.
+// Calls covers() unless refuse() excludes the kernel.
 Cover offer(const Kernel& kernel, const Rest& rest);
 
 // The GPUs that a kernel runs on: "any", "sm_80 and later", "sm_90a".
 std::string gpus_of(const Traits& traits);
 
-// What the traits say beside precisions and architecture: "calls cuBLASLt, concurrent".
+// The other traits, besides precisions and architecture: "calls cuBLASLt, concurrent".
 std::string describe(const Traits& traits);
 
 }  // namespace ridgeline

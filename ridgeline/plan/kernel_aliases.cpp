@@ -15,7 +15,7 @@ constexpr Alias kAliases[] = {
 };
 #undef ALIAS
 
-// Returns the texts that the pattern's stars stand for in `name`, or nothing if it does not fit.
+// Returns the texts that the pattern's stars stand for in `name`, or nothing if it does not match.
 std::optional<std::vector<std::string_view>> match(std::string_view name,
                                                    std::string_view pattern) {
   const size_t star = pattern.find('*');

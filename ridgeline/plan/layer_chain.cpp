@@ -3,13 +3,14 @@
 namespace ridgeline {
 namespace {
 
-// Walks a program and collects its layers; false: the op does not fit, and `why` says so.
+// Walks a program and collects its layers. A call returns false, with the reason in `why`, if the
+// op does not fit.
 struct Collector {
   const Program& program;
   const std::function<const float*(const Value&)>& weights;
   LayerChain chain;
   std::string why;
-  ValueId at = -1;   // what the chain has computed so far
+  ValueId at = -1;   // the last value of the chain so far
   bool raw = false;  // the last layer has no activation yet
 
   bool refuse(const std::string& reason) {
@@ -98,7 +99,7 @@ struct Collector {
     at = op.y.id;
     return true;
   }
-  // State that moves on to the next timestep, or the last layer's values to where outputs lie.
+  // Carries state to the next timestep, or copies the last layer's values to the outputs.
   bool operator()(const Copy& op) {
     if (op.from.dtype != op.to.dtype) return refuse("takes fp32 only");
     if (op.from.id == at) at = op.to.id;

@@ -21,15 +21,15 @@ struct ChainLayer {
   Value h, c;                                    // of a cell: its state before the timestep
 };
 
-// A program for one sample that is no more than layers one after another.
+// A program for one sample that is a plain sequence of layers.
 struct LayerChain {
   std::vector<ChainLayer> layers;
   bool softmax = false;         // follows the last layer
   double scale = 1, shift = 0;  // of inputs that are bytes
 };
 
-// The chain that a program is; none, with the reason in `why_not`, where it is more than that.
-// `weights` gives the host memory of a parameter.
+// Returns the program's layer chain; nothing, with the reason in `why_not`, if it is not a chain.
+// `weights` returns the host memory of a parameter.
 std::optional<LayerChain> find_layer_chain(const Program& program,
                                            const std::function<const float*(const Value&)>& weights,
                                            std::string& why_not);
@@ -39,16 +39,17 @@ class OneSampleNet {
  public:
   virtual ~OneSampleNet() = default;
   virtual std::string name() const = 0;
-  // outputs[last layer's out] = the chain of inputs[first layer's in], before any softmax.
+  // outputs[last layer's out] = the chain's result for inputs[first layer's in], before any
+  // softmax.
   virtual void run(const float* inputs, float* outputs) = 0;
-  // The state of all cells: of each layer in turn h, and c of an lstm.
+  // The state of all cells: h of each layer in order, followed by c for an lstm.
   virtual void save_state(float* state) = 0;
   virtual void restore_state(const float* state) = 0;
 };
 
 struct OneSampleOptions {
-  // The net stays on the device between calls: its multiprocessors poll for the next one. Without a
-  // call for `idle_seconds` they are given back until the next; 0: never.
+  // The net stays on the device between calls: its multiprocessors poll for the next one. They are
+  // released after `idle_seconds` without a call, until the next; 0: never.
   bool resident = false;
   double idle_seconds = 1;
 };

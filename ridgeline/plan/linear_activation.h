@@ -4,8 +4,8 @@
 
 namespace ridgeline {
 
-// A linear and its activation, where nothing else reads what lies between: cover(linear,
-// activation) says what a kernel makes of the two ops.
+// Matches a linear op and its activation if nothing else reads the value between them;
+// cover(linear, activation) returns a kernel's cover of the two ops.
 template <typename F>
 Cover cover_linear_activation(const Rest& rest, F cover) {
   const auto* linear = rest.get<Linear>(0);

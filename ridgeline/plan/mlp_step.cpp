@@ -5,8 +5,8 @@
 namespace ridgeline {
 namespace {
 
-// Reads the ops one after another. Each member returns false, with a refusal, where the program is
-// something else.
+// Matches the ops one after another. Each member returns false, with a refusal, if the program
+// differs.
 class Matcher {
  public:
   Matcher(const Rest& rest, MlpStepExtras extras) : rest_(rest), extras_(extras) {}
@@ -28,7 +28,7 @@ class Matcher {
     found_.refusal = std::move(why);
     return false;
   }
-  // The next op, if it is a T; moves on.
+  // Returns the next op if it is a T, and advances.
   template <typename T>
   const T* next() {
     const T* op = rest_.get<T>(found_.ops);
@@ -71,7 +71,7 @@ class Matcher {
   bool forward() {
     Value x = found_.inputs->y;
     while (const auto* linear = next<Linear>()) {
-      // A layer of every step of a sequence sees its input as more rows.
+      // A layer applied to every timestep of a sequence sees its input as more rows.
       if (linear->x.id != x.id || linear->w.dtype != x.dtype || linear->n() != found_.batch()) {
         return no("layers are not a chain");
       }
@@ -108,7 +108,7 @@ class Matcher {
     return true;
   }
 
-  // Of `x`, a linear layer's output, which becomes the normalisation's.
+  // Matches a normalisation of `x`, a linear layer's output, and sets `x` to its output.
   bool normalisation(MlpStepOps::Layer& layer, Value* x) {
     MlpStepOps::Norm& norm = layer.norm;
     norm.layer = next<LayerNorm>();
@@ -263,7 +263,7 @@ class Matcher {
     return true;
   }
 
-  // Of the layers whose gradients were not used at once, in the same order.
+  // Matches the updates of layers whose gradients were not used at once, in the same order.
   bool late_updates() {
     for (size_t l = found_.layers.size(), k = 0; l-- > 0; ++k) {
       MlpStepOps::Layer& layer = found_.layers[l];
@@ -378,10 +378,10 @@ class Matcher {
   MlpStepOps found_;
   Value dy_;
   std::vector<const LinearGradW*> grads_;  // from the top down
-  std::vector<NormGrad> norm_grads_;       // likewise
+  std::vector<NormGrad> norm_grads_;       // in the same order
   const SgdUpdate* first_sgd_ = nullptr;
   const AdamUpdate* first_adam_ = nullptr;
-  Values ticks_, steps_;  // that ops count by
+  Values ticks_, steps_;  // counters of the ops
 };
 
 }  // namespace

@@ -8,12 +8,12 @@
 namespace ridgeline {
 
 // A whole training step of a multilayer perceptron, found in a program: two gathers, linear layers
-// with normalisations, activations and dropout between them, a loss, gradients used by an
-// optimizer, each layer's at once or after the last, tick. Kernels that compute all of it in one go
-// look for it with match_mlp_step.
+// with normalisations, activations and dropout between them, a loss, gradients and optimizer
+// updates (each layer's at once, or all after the last gradient), and the tick. Kernels that
+// compute the whole step find it with match_mlp_step.
 struct MlpStepOps {
-  // A normalisation behind a linear layer: over its outputs of a sample (one run, centred or not),
-  // or over the batch.
+  // A normalisation of a linear layer's output: over the outputs of a sample (one run, centred or
+  // not), or over the batch.
   struct Norm {
     const LayerNorm* layer = nullptr;
     const GroupNorm* group = nullptr;
@@ -22,7 +22,7 @@ struct MlpStepOps {
     const AdamUpdate *adam_gamma = nullptr, *adam_beta = nullptr;
 
     explicit operator bool() const { return layer || group || batch; }
-    // f of whichever op it is.
+    // Calls f with the op that is present.
     template <typename F>
     auto visit(F f) const {
       return layer != nullptr ? f(*layer) : group != nullptr ? f(*group) : f(*batch);
@@ -40,10 +40,10 @@ struct MlpStepOps {
   };
   struct Layer {
     const Linear* linear = nullptr;
-    Norm norm{};                             // of what the linear layer gives; may be absent
+    Norm norm{};                             // of the linear layer's output; may be absent
     const Activation* activation = nullptr;  // null: none, as after the last layer
-    const Dropout* dropout = nullptr;        // of what the activation gives
-    // The updates of its weights and bias: those of SGD or those of Adam; null of an absent bias.
+    const Dropout* dropout = nullptr;        // of the activation's output
+    // The updates of its weights and bias, by SGD or by Adam; null for an absent bias.
     const SgdUpdate *sgd_w = nullptr, *sgd_b = nullptr;
     const AdamUpdate *adam_w = nullptr, *adam_b = nullptr;
 
@@ -52,14 +52,14 @@ struct MlpStepOps {
   };
   const Gather *inputs = nullptr, *targets = nullptr;
   std::vector<Layer> layers;  // from the input up
-  // One of the three; cross-entropy without class weights and smoothing.
+  // One of the three is set; cross-entropy has no class weights and no smoothing.
   const SoftmaxXent* xent = nullptr;
   const Mse* mse = nullptr;
   const ElementwiseLoss* elementwise = nullptr;
-  Value loss_scale;                  // that its gradient is multiplied by; may be absent
-  const GlobalNorm* norm = nullptr;  // that the updates follow; may be absent
+  Value loss_scale;                  // a factor of the loss's gradient; may be absent
+  const GlobalNorm* norm = nullptr;  // used by the updates; may be absent
   const Tick* tick = nullptr;
-  Value step;                   // that Adam and dropout count from; absent without them
+  Value step;                   // step count for Adam and dropout; absent without them
   bool copies = false;          // the products read copies of the weights that the updates change
   std::vector<ValueId> inside;  // every temporary: nothing outside the step reads one
   size_t ops = 0;
@@ -68,8 +68,8 @@ struct MlpStepOps {
   int64_t batch() const { return inputs->y.shape[0]; }
 };
 
-// What a kernel takes besides bytes with labels, linear layers with an activation behind all but
-// the last, softmax cross-entropy and SGD.
+// The options that a kernel supports besides bytes with labels, linear layers with an activation
+// after all but the last, softmax cross-entropy and SGD.
 struct MlpStepExtras {
   bool adam = false, dropout = false;
   bool bare_layers = false;  // hidden layers without activation
@@ -79,7 +79,7 @@ struct MlpStepExtras {
   bool norms = false;        // normalisations of layers
 };
 
-// All updates found are of one kind, with the same constants and learning rate.
+// Requires all updates to be of one kind, with the same constants and learning rate.
 MlpStepOps match_mlp_step(const Rest& rest, MlpStepExtras extras = {});
 
 }  // namespace ridgeline

@@ -11,7 +11,7 @@
 namespace ridgeline {
 namespace {
 
-// A value in one format: what a block of the arena holds.
+// A value in one format, which is the content of a block of the arena.
 using Instance = std::pair<ValueId, Format>;
 
 }  // namespace
@@ -27,7 +27,7 @@ struct Plan::Parts {
   std::vector<std::byte*> workspaces;
   std::vector<std::unique_ptr<Step>> steps;
   std::map<int64_t, std::function<void()>> launches;    // by number of steps
-  std::vector<std::function<void()>> segment_launches;  // of a plan in several segments: one pass
+  std::vector<std::function<void()>> segment_launches;  // one pass of a plan in several segments
 
   std::map<Instance, Lifetime> lifetimes() const;
   void lay_out();
@@ -112,8 +112,8 @@ Arena make_arena(const std::vector<Lifetime>& blocks, Runtime& runtime) {
 
 }  // namespace
 
-// The lifetimes, from the first step that touches it to the last, of every temporary and of every
-// value that is held in a format that is not plain.
+// Returns the lifetime, from the first step that touches it to the last, of every temporary and of
+// every value that is held in a format that is not plain.
 std::map<Instance, Lifetime> Plan::Parts::lifetimes() const {
   std::map<Instance, Lifetime> lives;
   const auto touch = [&](ValueId id, const Format& format, size_t bytes, size_t step) {
@@ -147,7 +147,7 @@ std::map<Instance, Lifetime> Plan::Parts::lifetimes() const {
   return lives;
 }
 
-// Gives every temporary, converted copy and workspace its place in the arena.
+// Assigns every temporary, converted copy and workspace its place in the arena.
 void Plan::Parts::lay_out() {
   const std::map<Instance, Lifetime> lives = lifetimes();
   std::vector<Lifetime> blocks;
@@ -239,7 +239,7 @@ Plan::Plan(Runtime& runtime, Program program, Choices choices, const Externals& 
     parts_->steps.push_back(
         choice.kernel->prepare(Span{parts_->program, choice.begin, choice.end}, binding));
   }
-  // Made ahead, so that the first steps cost what all others do.
+  // The launch is made in advance, so that the first steps cost the same as all others.
   parts_->launch(1);
   parts_->launch(parts_->program.repeats);
 }

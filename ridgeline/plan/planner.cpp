@@ -16,11 +16,11 @@
 namespace ridgeline {
 namespace {
 
-// Whole plans closer than this are a tie; the table's order then decides, so that noise does not.
+// Whole plans closer than this count as equal; the table's order then decides, not noise.
 constexpr double kTie = 0.02;
 
-// A kept plan whose time is off by more than this factor was chosen in another state of the machine
-// (busy then, or busy now). Differences below the second figure are the clock's and the threads'.
+// A kept plan whose time differs by more than this factor was chosen in another state of the
+// machine (busy then, or busy now). Smaller differences are noise of the clock and the threads.
 constexpr double kStaleFactor = 2;
 constexpr double kStaleSeconds = 50e-6;
 
@@ -48,7 +48,7 @@ constexpr double kStaleSeconds = 50e-6;
               reasons.empty() ? "no kernel is for this op" : reasons);
 }
 
-// Positions of the kernels in the table: the fixed order of preference as a comparable thing.
+// Returns the positions of the kernels in the table, which makes the fixed order comparable.
 std::vector<size_t> preference(const Choices& choices, const KernelTable& table) {
   std::vector<size_t> order;
   for (const Choice& choice : choices) order.push_back(size_t(choice.kernel - table.data()));
@@ -91,18 +91,18 @@ struct OutOfPatience {
   const char* why;
 };
 
-// The share of its time for which a measuring thread of an idle machine has a processor is above
-// this, also where it waits for others of its pool; on a busy machine it is below.
+// On an idle machine a measuring thread has a processor for more than this share of its time, even
+// if it waits for others of its pool; on a busy machine for less.
 constexpr double kIdleShare = 0.5;
 
-constexpr double kTuningShare = 0.1;  // what measuring may take of PlanOptions::expected_runs
+constexpr double kTuningShare = 0.1;  // of the time of PlanOptions::expected_runs
 
-// The best of the cheapest few covers and of the fixed order, all measured whole.
+// Returns the fastest of the cheapest few covers and of the fixed order, all measured as a whole.
 Choices choose_measured(const Program& program, const KernelTable& table, const Options& real,
                         Choices fixed, const Runtime& runtime, const PlanOptions& options,
                         Stopwatch& stopwatch, Explanation& explanation) {
   const BusyClock clock;
-  const bool cpu = runtime.device().is_host();  // a GPU is waited for without one
+  const bool cpu = runtime.device().is_host();  // waiting for a GPU needs no processor
   size_t all = 0, done = 0;
   for (const auto& here : real.at) all += here.size();
   double patience = std::numeric_limits<double>::infinity();
@@ -129,8 +129,8 @@ Choices choose_measured(const Program& program, const KernelTable& table, const 
   };
   auto shortlist = cheapest_covers(program, real, cost, std::max<size_t>(1, options.shortlist));
   // The cheapest few sums are often near copies of one another, and all wrong in the same way (two
-  // libraries' threads in each other's way, caches warm only in isolation). The fixed order is the
-  // one plan that owes nothing to those sums, so it is always measured whole with them.
+  // libraries' threads disturb each other, caches are warm only in isolation). The fixed order is
+  // the one plan that does not depend on those sums, so it is always measured as a whole with them.
   const auto same = [&](const Choices& other) {
     return preference(other, table) == preference(fixed, table);
   };
@@ -174,7 +174,7 @@ Choices choose(const Program& program, const KernelTable& table, const Runtime& 
   }
 }
 
-// The times that the cache has of kernels, for whoever reads the explanation.
+// Adds the cached times of kernels to the explanation.
 void put_kept_times(const Program& program, const TuningCache& cache, Planned& planned) {
   std::map<Place, Choice*> chosen;
   for (Choice& choice : planned.choices) {
@@ -197,8 +197,8 @@ bool is_stale(double seconds, double kept) {
          std::max(seconds, kept) > kStaleFactor * std::min(seconds, kept);
 }
 
-// The plan that the cache has, if it still fits and still takes about the time it took; else none,
-// and `source` says why when it is the time.
+// Returns the cached plan if it still fits and still takes about the same time; else nothing, and
+// `source` says why if the time is the reason.
 std::optional<Planned> kept_plan(const Program& program, const KernelTable& table, Runtime& runtime,
                                  const PlanOptions& options, const TuningCache& cache,
                                  DeviceStopwatch& stopwatch, std::string& source) {
@@ -211,7 +211,7 @@ std::optional<Planned> kept_plan(const Program& program, const KernelTable& tabl
   if (is_stale(stopwatch.glance(planned.choices), known->seconds)) {
     const BusyClock clock;
     const double seconds = stopwatch.whole(planned.choices);
-    // A plan that is slow because the machine is busy now is no reason to measure others on it.
+    // If a plan is slow because the machine is busy now, measuring others on it would not help.
     const bool busy = runtime.device().is_host() && clock.share() < kIdleShare;
     if (is_stale(seconds, known->seconds) && !(busy && seconds > known->seconds)) {
       source = fmt::format("measured again: the kept plan took {:.0f} us a step, not {:.0f}",
@@ -245,8 +245,7 @@ Planned plan_in_order(const Program& program, const KernelTable& table, Runtime&
   options.tune = false;
   DeviceStopwatch unused(program, runtime, options.seconds_per_kernel, nullptr);
   Planned planned;
-  // All kernels, slow ones too: what `narrow` takes away is not known before, and ranks compare
-  // all.
+  // All kernels are asked, slow ones too: `narrow` may refuse any of them, and ranks compare all.
   planned.explanation.candidates = ask_all(program, table, runtime, options, Slow::all,
                                            planned.explanation.steps, {}, /*every=*/true);
   narrow(planned.explanation.candidates);
@@ -255,7 +254,7 @@ Planned plan_in_order(const Program& program, const KernelTable& table, Runtime&
   return planned;
 }
 
-// What was asked for is part of the question, so it is part of the key.
+// The options change the choice of kernels, so they are part of the key.
 std::string plan_key(const Program& program, const PlanOptions& options) {
   std::string key = signature(program);
   for (const std::string& kernel : options.only) key += " only " + kernel;
@@ -301,7 +300,7 @@ Planned plan_program(const Program& program, const KernelTable& table, Runtime& 
   if (!source.empty()) stopwatch.measure_anew();
   Planned planned = plan_program(program, table, runtime, options, stopwatch);
   if (planned.explanation.cut_short) {
-    cache->save();  // the next start has these times to go on from
+    cache->save();  // the next start continues from these times
     return planned;
   }
   if (!source.empty()) planned.explanation.source = source;

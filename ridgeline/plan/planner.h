@@ -15,27 +15,27 @@ class TuningCache;
 
 struct PlanOptions {
   bool tune = true;  // measures kernels; false takes them in the table's fixed order
-  // Leaves out kernels that are not deterministic, and takes the table's fixed order whatever
-  // `tune` says: kernels differ in the order of their sums, so a plan chosen by measured times does
-  // not repeat bit for bit.
+  // Excludes kernels that are not deterministic, and takes the table's fixed order whatever `tune`
+  // is: kernels differ in the order of their sums, so a plan chosen by measured times does not
+  // repeat bit for bit.
   bool deterministic = false;
   size_t shortlist = 3;  // the number of complete plans that are measured
   double seconds_per_kernel = 0.02;
-  // Patterns of kernel names (kernel_patterns.h): the beginning of a name, or a whole name in which
-  // '*' stands for any text.
+  // Patterns of kernel names (kernel_patterns.h): a prefix of a name, or a whole name in which '*'
+  // stands for any text.
   std::vector<std::string> only;    // if not empty, only kernels that fit one of these are used
   std::vector<std::string> except;  // kernels that fit one of these are not used
   std::vector<std::string>
       pinned;  // a checkpoint's kernels, in order: used again if they still fit
 
-  bool demonstrations = false;  // takes demonstration kernels without their being named in `only`
+  bool demonstrations = false;  // allows demonstration kernels that `only` does not name
 
   bool measures() const { return tune && !deterministic; }
   // Measuring on a CPU ends after this many seconds if the thread had a core for less than half of
   // them: the machine is busy, and times measured on it are not worth waiting for.
   double busy_seconds = 5;
-  // How often the plan will run, 0 if that is not known. Measuring ends when it has taken a tenth
-  // of the time that the table's order would need for all these runs, but not before least_tuning.
+  // How often the plan will run, 0 if unknown. Measuring ends when it has taken a tenth of the time
+  // that the table's order would need for all these runs, but not before least_tuning.
   int64_t expected_runs = 0;
   double least_tuning = 2;  // seconds
   // Called before each measurement with the number of kernels that have been measured and the
@@ -55,14 +55,14 @@ struct Candidate {
 // Counts the work of planning. Each number grows in proportion to the ops of the program.
 struct PlanningSteps {
   size_t asked = 0;   // calls of covers()
-  size_t looked = 0;  // ops that those looked at
-  size_t walked = 0;  // ops that the search went over
+  size_t looked = 0;  // ops that those examined
+  size_t walked = 0;  // ops that the search passed over
 };
 
-// How a plan came about: what `ridgeline plan` prints.
+// Explains how a plan was chosen; `ridgeline plan` prints it.
 struct Explanation {
-  // By position, then in table order. For a program of more than kMostExplained ops, kernels of
-  // other ops or devices are left out.
+  // Sorted by position, then in table order. For a program of more than kMostExplained ops, kernels
+  // for other ops or devices are left out.
   std::vector<Candidate> candidates;
   std::vector<double> shortlist_seconds;  // whole plans, as measured
   // "measured", "cache", "fixed order", "checkpoint", "measured again: ...", "fixed order: ..."
@@ -78,7 +78,7 @@ struct Planned {
   Explanation explanation;
 };
 
-// Measures seconds. It is injected so that tests can plan with invented times.
+// Measures seconds. It is an interface so that tests can plan with invented times.
 class Stopwatch {
  public:
   virtual ~Stopwatch() = default;

@@ -6,8 +6,8 @@
 
 namespace ridgeline {
 
-// The gradients of a max pool, of the activation it pools (or none) and of the convolution before,
-// as they follow each other in a program.
+// The gradients of a max pool, of the activation that it pools (if any) and of the convolution
+// before it, as they follow each other in a program.
 struct PooledGrads {
   const MaxPoolGrad* pool = nullptr;
   const ActivationGrad* activation = nullptr;
@@ -21,7 +21,7 @@ struct PooledGrads {
 
 std::optional<PooledGrads> find_pooled_grads(const Rest& rest);
 
-// A cover of all of them, which leaves what lies between unwritten; or why that is not to be.
+// Returns a cover of all of them, which leaves the values between them unwritten; or why it cannot.
 Cover cover_pooled_grads(const Rest& rest, const PooledGrads& grads);
 
 }  // namespace ridgeline

@@ -81,7 +81,7 @@ double Program::external_bytes() const {
   }
   for (const ValueInfo& info : values) {
     const size_t id = size_t(info.value.id);
-    if (info.role == Role::copy) {  // follows from the weight, so it need not be read
+    if (info.role == Role::copy) {  // computed from the weight, so it need not be read
       total += size_of(info.value) * double(written[id]);
       continue;
     }
@@ -99,7 +99,7 @@ std::string signature(const Program& program, size_t begin, size_t end) {
     for (const Value& value : values) {
       const auto [entry, fresh] = numbers.try_emplace(value.id, numbers.size());
       fmt::format_to(out, " {}", entry->second);
-      // A value may be seen in several shapes: a layer of every time step takes [B, T, F] as rows.
+      // A value may be used in several shapes: a layer of every timestep takes [B, T, F] as rows.
       if (fresh || !(program.info(value.id).value.shape == value.shape)) {
         fmt::format_to(out, ":{}{}", name(value.dtype), to_string(value.shape));
       }

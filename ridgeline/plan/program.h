@@ -10,7 +10,7 @@
 
 namespace ridgeline {
 
-// Where a value's memory comes from and how long its contents matter.
+// The source of a value's memory, and how long its contents matter.
 enum class Role : uint8_t {
   temp,    // written and read within one step; lives in the plan's arena
   input,   // read only, given from outside (a resident set, the learning rates)
@@ -24,7 +24,7 @@ struct ValueInfo {
   std::string name;  // "0.weight", "x1", "loss"
   Value value;
   Role role = Role::temp;
-  int64_t below = 1;  // integer values lie in [0, below): what a measurement may fill in
+  int64_t below = 1;  // integer values lie in [0, below); measurements fill in such values
 };
 
 // A training step or an inference call: ops in running order over numbered values. Step-to-step
@@ -42,14 +42,14 @@ struct Program {
   const ValueInfo& info(ValueId id) const { return values[size_t(id)]; }
 
   double flops() const;
-  // The least that must cross memory in a step: every external value's touched bytes once (gathered
-  // samples, not whole sets; parameters read and written, copies of them written), temporaries on
-  // chip.
+  // The least memory traffic of a step: every external value's touched bytes once (gathered
+  // samples, not whole sets; parameters read and written, copies of them written), with temporaries
+  // on chip.
   double external_bytes() const;
 
   // The ops that read or write a value, in running order, and the last of them that reads it (-1:
-  // none does). Both are known without a walk over the program when every op came by add(); in a
-  // deep model such a walk for each value is what planning would spend its time on.
+  // none). Both need no walk over the program if every op was added with add(); in a deep model,
+  // such a walk for each value would dominate planning.
   std::vector<size_t> uses(ValueId id) const;
   int64_t last_read(ValueId id) const;
 
@@ -59,15 +59,15 @@ struct Program {
     int64_t last_read = -1;
   };
   std::vector<Uses> uses_;  // by value, of the first `indexed_` ops
-  size_t indexed_ = 0;      // other than ops.size(): ops were changed by hand, and are walked over
+  size_t indexed_ = 0;  // other than ops.size() if ops were changed directly; then all are walked
 };
 
-// Text that is equal for two spans exactly when they are the same work: op names, attributes,
-// dtypes, shapes and how values connect, with values numbered by first appearance.
+// Returns a text that is equal for two spans exactly if they are the same work: op names,
+// attributes, dtypes, shapes and how values connect, with values numbered by first appearance.
 std::string signature(const Program& program, size_t begin, size_t end);
 std::string signature(const Program& program);
 
-// Whether ranks that run this program talk to one another, in the ops [begin, end) or in any.
+// Returns whether ranks that run this program communicate, in the ops [begin, end) or in any op.
 bool has_collectives(const Program& program, size_t begin, size_t end);
 bool has_collectives(const Program& program);
 

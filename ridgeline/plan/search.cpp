@@ -21,7 +21,7 @@ const FormatUse* find_use(const std::vector<FormatUse>& uses, ValueId id) {
   return found == uses.end() ? nullptr : &*found;
 }
 
-// A path through the search: a linked list, shared by all paths that begin alike. A node is a
+// A path through the search: a linked list whose beginning is shared by other paths. A node is a
 // candidate or a conversion.
 struct Path {
   std::shared_ptr<Path> before;
@@ -107,8 +107,8 @@ class Walker {
     }
   }
 
-  // What taking the candidate means where values are held like this; none when a conversion that it
-  // needs is missing.
+  // Returns the move that takes the candidate with values held in these formats; nothing if a
+  // conversion that it needs is missing.
   std::optional<Move> take(const Candidate& candidate, const HeldFormats& held) {
     const size_t end = candidate.begin + candidate.cover.ops;
     if (options_.walked != nullptr) *options_.walked += candidate.cover.ops;
@@ -131,7 +131,7 @@ class Walker {
         move.after.forget(id);
       }
     }
-    // Nothing else can have been read for the last time.
+    // Only these values can have been read for the last time.
     touched.merge(written);
     for (const ValueId id : touched) {
       if (last_read_[size_t(id)] < int64_t(end)) move.after.forget(id);
@@ -139,7 +139,7 @@ class Walker {
     return move;
   }
 
-  // At the end every outside value must hold its contents in plain form.
+  // At the end every external value must be held in plain format.
   std::optional<Move> finish(const HeldFormats& held) {
     Move move{{}, nullptr, 0, held};
     bool possible = true;
@@ -150,7 +150,7 @@ class Walker {
   }
 
  private:
-  // Adds the cheapest conversion that makes `value` available as `use` wants it, if it is not.
+  // Adds the cheapest conversion that makes `value` available as `use` asks, if it is not yet.
   bool convert(Move& move, const Value& value, const FormatUse* use) {
     const Format wanted = use != nullptr ? use->format : Format{};
     const HeldFormats::Set& held = move.after.of(value.id);
@@ -176,7 +176,7 @@ class Walker {
     return true;
   }
 
-  // Each distinct choice's cost is asked for once.
+  // Asks for the cost of each distinct choice once.
   double seconds_of(const Candidate& candidate) {
     const auto found = candidate_seconds_.find(&candidate);
     if (found != candidate_seconds_.end()) return found->second;
@@ -194,7 +194,7 @@ class Walker {
   Cost cost_;
   std::vector<int64_t> last_read_;
   std::vector<Values> reads_, writes_;                          // by op
-  std::map<std::pair<ValueId, Format>, size_t> written_bytes_;  // what formats of a value take
+  std::map<std::pair<ValueId, Format>, size_t> written_bytes_;  // size of each format of a value
   std::unordered_map<const Candidate*, double> candidate_seconds_;
   using Conversion = std::tuple<const Kernel*, ValueId, Format, Format>;
   std::map<Conversion, double> conversion_seconds_;
@@ -204,8 +204,8 @@ struct HashOf {
   size_t operator()(const HeldFormats& held) const { return held.hash(); }
 };
 
-// The cheapest paths to a position for each way that values may be held there, in the order in
-// which these ways were first found.
+// The cheapest paths to a position for each combination of held formats, in the order in which
+// these were first found.
 struct States {
   struct State {
     HeldFormats held;
@@ -233,7 +233,7 @@ void keep_best(std::vector<PathRef>& paths, PathRef path, size_t count) {
 }
 
 void States::keep_best() {
-  index.clear();  // nothing more comes to this position
+  index.clear();  // no more paths reach this position
   if (all.size() <= kMostStates) return;
   std::stable_sort(all.begin(), all.end(), [](const State& a, const State& b) {
     return seconds_of(a.paths.front()) < seconds_of(b.paths.front());

@@ -12,15 +12,16 @@
 namespace ridgeline {
 namespace {
 
-// Contents a kernel can be timed on, or as much of them as repeats (fill_repeating() does): floats
-// in (-0.5, 0.5), integers below their bound; nothing where zeros will do, as for state, rates and
-// counters.
+// Returns contents on which a kernel can be timed, or the part of them that fill_repeating()
+// repeats: floats in (-0.5, 0.5), integers below their bound; nothing if zeros will do, as for
+// state, rates and counters.
 std::vector<std::byte> sample(const ValueInfo& info) {
   const bool weights =
       info.role == Role::param || info.role == Role::copy || info.role == Role::temp;
   if (is_float(info.value.dtype) && !weights) return {};
 
-  // A block of random numbers, to be repeated: large sets would take long to fill one by one.
+  // The size of a block of random numbers that is repeated: filling large sets one by one takes
+  // long.
   constexpr int64_t kBlock = 65'536 + 7;
   const int64_t count = std::min(info.value.shape.numel(), kBlock);
   const size_t width = size_of(info.value.dtype);
@@ -98,8 +99,7 @@ Tensor DeviceStopwatch::scratch(const Value& value, const Format& format, size_t
     DeviceBuffer buffer(runtime_, std::max<size_t>(1, bytes));
     std::vector<std::byte> content;
     if (format.empty()) content = sample(program_.info(value.id));
-    // Zeros are written, too: pages that nobody has written are one and the same, always in a
-    // cache.
+    // Zeros are written too: unwritten pages all map to one zero page, which is always in a cache.
     if (content.empty()) content.resize(4096);
     fill_repeating(runtime_, buffer.data(), buffer.size(), content);
     found = memory_.emplace(std::pair(value.id, format), std::move(buffer)).first;
@@ -107,7 +107,7 @@ Tensor DeviceStopwatch::scratch(const Value& value, const Format& format, size_t
   return {found->second.data(), value.dtype, value.shape, runtime_.device()};
 }
 
-// The step counters that running ops [begin, end) would move.
+// Returns the step counters that the ops [begin, end) would change.
 std::vector<Tensor> DeviceStopwatch::ticks(size_t begin, size_t end) {
   std::vector<Tensor> counters;
   for (size_t i = begin; i < end; ++i) {
@@ -122,7 +122,8 @@ double DeviceStopwatch::time(const std::function<void()>& run, double budget, bo
   Communicator* ranks = runtime_.ranks();
   if (!together || ranks == nullptr || ranks->size() == 1) return runtime_.time(run, budget);
   using Clock = std::chrono::steady_clock;
-  // From a common start to the slowest rank's end; a sum that was only started ends untimed.
+  // Times from a common start to the slowest rank's end; the end of a sum that was only started is
+  // not timed.
   const auto once = [&] {
     ranks->barrier();
     const auto begin = Clock::now();
@@ -140,7 +141,7 @@ double DeviceStopwatch::time(const std::function<void()>& run, double budget, bo
   return seconds[count / 2];
 }
 
-// Before each run, and after the last: what is measured next must not gather past the end of the
+// Runs before each run and after the last: the next measurement must not gather past the end of the
 // order.
 void DeviceStopwatch::clear(const std::vector<Tensor>& counters) {
   for (const Tensor& counter : counters) runtime_.clear(counter.data, counter.bytes());
@@ -154,7 +155,7 @@ double DeviceStopwatch::kernel(const Choice& choice) {
                                              choice.from, choice.to);
   const std::string key = choice.kernel->name + " | " + work;
   const bool together = has_collectives(program_, choice.begin, choice.end);
-  // Layers that are alike are measured once, also where the cache's times are not to be had.
+  // Layers that are alike are measured once, even without the cache's times.
   const auto before = measured_.find(key);
   if (before != measured_.end() && !together) return before->second;
   if (cache_ != nullptr && !anew_) {
@@ -177,8 +178,8 @@ double DeviceStopwatch::kernel(const Choice& choice) {
   const ScratchBinding binding(runtime_, program_, choice, workspace.data(), find);
   const auto step = choice.kernel->prepare(Span{program_, choice.begin, choice.end}, binding);
   const std::vector<Tensor> counters = ticks(choice.begin, choice.end);
-  // A kernel of whole programs makes many steps a launch, as in a run: what it does once a launch
-  // (fetching weights) is not the price of a step.
+  // A kernel of whole programs makes many steps per launch, as in a run: its cost per launch
+  // (fetching weights) is not the cost of a step.
   const bool whole = choice.begin == 0 && choice.end == program_.ops.size();
   const auto time_of = [&](int64_t steps) {
     const auto run = [&] {
@@ -195,8 +196,8 @@ double DeviceStopwatch::kernel(const Choice& choice) {
   return seconds;
 }
 
-// How many steps of a launch to time when one takes so long: as many as a launch makes, but no
-// longer than a measurement may take.
+// Returns how many steps of a launch to time if one takes this long: as many as a launch makes,
+// within the budget of a measurement.
 int64_t DeviceStopwatch::steps_for(double seconds) const {
   const double fit = seconds > 0 ? seconds_ / seconds : 1;
   return std::clamp<int64_t>(int64_t(std::min(fit, 1e6)), 1, program_.repeats);
@@ -223,7 +224,7 @@ double DeviceStopwatch::time_plan(const Choices& choices, double budget) {
     return time(run, budget, together) / double(steps);
   };
   if (runtime_.device().is_host() && !together) {
-    // A few steps a launch would take minutes where one takes seconds.
+    // If a step takes seconds, several steps per launch would take minutes.
     constexpr double kLong = 5;
     const auto once = [&] {
       clear(counters);
@@ -237,8 +238,8 @@ double DeviceStopwatch::time_plan(const Choices& choices, double budget) {
       return first > kLong ? first : std::min(first, once());
     }
   }
-  // A few steps a launch, as in a run, without making the measurement long; as many as kernel()
-  // takes where one kernel makes them all.
+  // A few steps per launch, as in a run, without a long measurement; as many as kernel() takes if
+  // one kernel makes them all.
   const int64_t few = std::min<int64_t>(program_.repeats, 4);
   double seconds = time_of(few);
   const int64_t steps = choices.size() == 1 ? steps_for(seconds) : few;

@@ -7,9 +7,9 @@
 
 namespace ridgeline {
 
-// Measures kernels and plans on the device, on random data in memory of its own: no weight that
-// matters is touched. Learning rates and counters are zero, so repeated steps neither run away nor
-// run out.
+// Measures kernels and plans on the device, on random data in memory of its own, so that no weights
+// change. Learning rates and counters are zero, so that repeated steps neither diverge nor run out
+// of samples.
 class DeviceStopwatch final : public Stopwatch {
  public:
   DeviceStopwatch(const Program& program, Runtime& runtime, double seconds_per_kernel,
@@ -18,17 +18,17 @@ class DeviceStopwatch final : public Stopwatch {
   double kernel(const Choice& choice) override;
   double whole(const Choices& choices) override { return time_plan(choices, 4 * seconds_); }
 
-  // The same in a fraction of the time, and roughly.
+  // Measures roughly, in a fraction of the time.
   double glance(const Choices& choices) { return time_plan(choices, seconds_ / 4); }
 
-  // From here on kernels are measured even where the cache has a time; the new one replaces it.
+  // From now on kernels are measured even if the cache has a time; the new time replaces it.
   void measure_anew() { anew_ = true; }
-  // The next time of a kernel is measured, whatever this stopwatch has measured before.
+  // Measures kernels again that this stopwatch has already measured.
   void forget() { measured_.clear(); }
 
  private:
   double time_plan(const Choices& choices, double budget);
-  // What ranks do together they must do equally often.
+  // Ranks must repeat joint work equally often.
   double time(const std::function<void()>& run, double budget, bool together);
 
   Tensor scratch(const Value& value, const Format& format, size_t bytes);

@@ -25,10 +25,10 @@ namespace ridgeline::prof {
 namespace {
 
 constexpr int kVersion = 5;
-// Many short tries: on a busy machine all threads run together for a few milliseconds only.
+// Many short tries: on a busy machine all threads run in parallel only for a few milliseconds.
 constexpr int kTries = 30;
 constexpr double kTrySeconds = 0.004;
-constexpr double kGlanceSeconds = 0.1;  // for a look at whether kept figures are too low
+constexpr double kGlanceSeconds = 0.1;  // to check whether kept values are too low
 
 double seconds_of(const std::function<void()>& work) {
   const auto begin = std::chrono::steady_clock::now();
@@ -36,7 +36,7 @@ double seconds_of(const std::function<void()>& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// A time to come, and the shares of what is left of it.
+// A deadline, and shares of the time until then.
 class Deadline {
  public:
   explicit Deadline(double seconds) : seconds_(seconds) {}
@@ -45,7 +45,7 @@ class Deadline {
     return seconds_ - std::chrono::duration<double>(gone).count();
   }
   bool over() const { return left() <= 0; }
-  // What one of `figures` that are still to come may take.
+  // Returns the time for one of `figures` remaining measurements.
   double share(size_t figures) const { return left() / double(std::max<size_t>(1, figures)); }
 
  private:
@@ -55,8 +55,8 @@ class Deadline {
 
 }  // namespace
 
-// One short try proves a count too small; a long one proves nothing, neighbours may have had the
-// processor meanwhile.
+// One short try proves a count too small; a long one proves nothing, because other processes may
+// have used the processor.
 Rate best_rate(const std::function<double(int64_t)>& seconds_of, int tries, double try_seconds,
                double most_seconds, int64_t first) {
   constexpr double kAlike = 1.1;  // tries that differ by less agree
@@ -86,10 +86,10 @@ Rate best_rate_of(const std::function<void(int64_t)>& work, int tries, double tr
                    try_seconds, most_seconds, first);
 }
 
-// Units a second that each thread does while all are at it: work(thread, count). How long a count
-// takes is found by the calling thread alone, in a moment that nobody disturbs; on a busy machine
-// all threads together are waited for, and no count would seem too small. Where the tries of all do
-// not agree, each is taken to be as fast as one alone.
+// Returns the units per second of each thread while all work: work(thread, count). The calling
+// thread alone finds how long a count takes, in an undisturbed moment; on a busy machine waiting
+// for all threads would make every count seem large enough. If the tries of all do not agree, each
+// thread is assumed to be as fast as one alone.
 Rate rate_of_each(ThreadPool& pool, const std::function<void(int, int64_t)>& work, int tries,
                   double most_seconds) {
   const Deadline deadline(most_seconds);
@@ -120,8 +120,8 @@ Rate measure_flops(ThreadPool& pool, double (*rounds)(int64_t, T*), double most_
   return {rate.value * 1024 * flops_per_round * pool.size(), rate.certain};
 }
 
-// Memory of each thread, touched by that thread as far as time allows: to fill large buffers may
-// take a busy machine longer than all the rest.
+// A buffer per thread, which that thread touches first as far as time allows: filling large buffers
+// may take a busy machine longer than all the rest.
 class ThreadBuffers {
  public:
   ThreadBuffers(ThreadPool& pool, size_t bytes, double most_seconds) {
@@ -129,7 +129,7 @@ class ThreadBuffers {
     for (int i = 0; i < pool.size(); ++i) {
       data_.emplace_back(
           static_cast<std::byte*>(std::aligned_alloc(kPage, align_up(bytes, kPage))));
-      if (data_.back() == nullptr) return;  // a limit on memory: nothing is measured
+      if (data_.back() == nullptr) return;  // a memory limit: nothing is measured
     }
     std::vector<size_t> touched(data_.size());
     pool.run([&](int thread) {
@@ -157,11 +157,11 @@ class ThreadBuffers {
 };
 
 // Each thread copies one half of its own buffer to the other; together they take `bytes`. The rate
-// is 0 where there is no memory for that.
+// is 0 if there is no memory for that.
 Rate measure_copy(ThreadPool& pool, double bytes, double most_seconds) {
   const Deadline deadline(most_seconds);
   const size_t half = align_up(size_t(bytes / 2 / pool.size()), 4096);
-  // Memory that a control group does not have is not to be touched.
+  // Memory beyond the control group's limit must not be touched.
   const size_t room = free_host_memory() / 4 / size_t(pool.size());
   const ThreadBuffers buffers(pool, std::min(2 * half, room), most_seconds / 2);
   const size_t part = buffers.bytes() / 2 / 64 * 64;
@@ -175,7 +175,7 @@ Rate measure_copy(ThreadPool& pool, double bytes, double most_seconds) {
   return {rate.value * 2 * double(part) * pool.size(), rate.certain && part == half};
 }
 
-// Where a thread is waited for, a single neighbour is in the way of all: still shorter tries.
+// If threads wait for each other, one other process delays all, so the tries are even shorter.
 Rate measure_region(ThreadPool& pool, double most_seconds, int tries = kTries) {
   if (pool.size() == 1) return {0, true};
   constexpr int kShorter = 20;
@@ -187,11 +187,12 @@ Rate measure_region(ThreadPool& pool, double most_seconds, int tries = kTries) {
   return {1 / rate.value, rate.certain};
 }
 
-// Sizes a core: in the first-level cache, the second, the third, and beyond any.
+// Bytes per core: within the first-level cache, the second, the third, and beyond all.
 constexpr double kSizesPerThread[] = {16e3, 64e3, 256e3, 768e3, 2e6, 8e6};
 constexpr double kMemorySize = 256e6;
 
-// Neighbours only ever slow a measurement down, so a rate above the kept one proves that one wrong.
+// Other processes can only slow a measurement down, so a rate above the kept one proves that one
+// wrong.
 bool too_low(const Ceilings& kept, ThreadPool& pool) {
   constexpr double kNoise = 1.05, kRegionNoise = 1.5;
   constexpr int kGlance = 5;  // tries
@@ -208,7 +209,7 @@ void raise_to(Ceilings& ceilings, const Ceilings& other) {
   ceilings.fp32_flops = std::max(ceilings.fp32_flops, other.fp32_flops);
   ceilings.fp64_flops = std::max(ceilings.fp64_flops, other.fp64_flops);
   ceilings.half_flops = std::max(ceilings.half_flops, other.half_flops);
-  // Of times the shorter is the truer.
+  // Of two times the shorter one is closer to the truth.
   ceilings.region_seconds = std::min(ceilings.region_seconds, other.region_seconds);
   for (size_t i = 0; i < std::min(ceilings.bandwidths.size(), other.bandwidths.size()); ++i) {
     Bandwidth& mine = ceilings.bandwidths[i];
@@ -227,8 +228,8 @@ std::string Ceilings::when() const {
 }
 
 double Ceilings::flops(Precision precision) const {
-  // On a CPU, fp32 numbers may be taken apart into bf16 numbers; the fewest products that keep
-  // their precision are three, where one factor is of bf16 already. There is no unit for fp16.
+  // On a CPU, fp32 numbers may be split into bf16 numbers; the fewest products that keep their
+  // precision are three, if one factor is already bf16. There is no unit for fp16.
   constexpr int kFewestProducts = 3;
   if (threads > 0 && precision != Precision::fp64) {
     return std::max(fp32_flops,
@@ -264,7 +265,7 @@ Ceilings measure_ceilings(ThreadPool& pool, const std::string& machine, const Me
     ceilings.certain = ceilings.certain && rate.certain;
     return rate.value;
   };
-  // In order of need: what no time is left for is guessed from what was measured.
+  // Measured in order of importance: values without time left are estimated from the others.
   ceilings.fp32_flops =
       measured([&](double most) { return measure_flops<float>(pool, fma_rounds_fp32, most); });
   if (has_bf16) {
@@ -284,8 +285,9 @@ Ceilings measure_ceilings(ThreadPool& pool, const std::string& machine, const Me
     ceilings.bandwidths.push_back({bytes, rate});
   }
   ceilings.bandwidths.push_back({kMemorySize, memory});
-  // A cache is no slower than what lies behind it: where it seems so, neighbours were in the way.
-  // And where memory was not measured, for want of memory or time, it is as fast as the last cache.
+  // A cache is never slower than the memory behind it: if it seems so, other processes disturbed
+  // it. If memory was not measured, for lack of memory or time, it is assumed as fast as the last
+  // cache.
   double known = 1e9;
   for (const Bandwidth& each : ceilings.bandwidths) known = each.rate > 0 ? each.rate : known;
   if (ceilings.bandwidths.back().rate <= 0) ceilings.bandwidths.back().rate = known;
@@ -324,7 +326,7 @@ std::optional<Ceilings> read_ceilings(const std::filesystem::path& file,
     for (const Bandwidth& entry : ceilings.bandwidths) sane = sane && entry.rate > 0;
     if (sane) return ceilings;
   } catch (const nlohmann::json::exception&) {
-    // Damaged: as good as absent.
+    // A damaged file is treated as absent.
   }
   return std::nullopt;
 }
@@ -355,7 +357,7 @@ Ceilings ceilings_of(ThreadPool& pool, const std::string& machine,
   const auto kept = again ? std::nullopt : read_ceilings(file, machine);
   if (kept && kept->certain && !too_low(*kept, pool)) return *kept;
   Ceilings measured = measure_ceilings(pool, machine, measuring);
-  // What was guessed on a busy machine may be too high as well.
+  // A value estimated on a busy machine may also be too high.
   if (kept && (kept->certain || !measured.certain)) raise_to(measured, *kept);
   keep_ceilings(file, measured);
   return measured;

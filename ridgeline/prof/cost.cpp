@@ -25,7 +25,7 @@ double span_bytes(const Program& program, size_t begin, size_t end) {
   std::map<ValueId, Moves> moves;
   for (size_t i = begin; i < end; ++i) {
     total += bytes(program.ops[i]);
-    // It only makes sure of sums that its start has counted.
+    // It only waits for sums that its start has counted.
     if (std::holds_alternative<AllReduceWait>(program.ops[i])) continue;
     for (const Value& value : reads(program.ops[i])) {
       Moves& entry = moves[value.id];
@@ -37,7 +37,7 @@ double span_bytes(const Program& program, size_t begin, size_t end) {
   if (end - begin == 1) return total;
   for (const auto& [id, entry] : moves) {
     const ValueInfo& info = program.info(id);
-    // Inputs and outputs (sets, rates, losses) are touched in part only, and by one op.
+    // Inputs and outputs (sets, rates, losses) are accessed only in part, and by one op.
     if (info.role == Role::input || info.role == Role::output) continue;
     const bool kept = info.role != Role::temp || program.last_read(id) >= int64_t(end);
     const int least = (entry.read_first ? 1 : 0) + (entry.writes > 0 && kept ? 1 : 0);

@@ -71,7 +71,7 @@ double wall_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// An Event with its time and step; the caller adds what happened.
+// Makes an Event with its time and step; the caller adds the content.
 std::string event_head(int64_t step) {
   std::string event;
   put_double(event, 1, wall_time());
@@ -80,7 +80,7 @@ std::string event_head(int64_t step) {
 }
 constexpr int kFileVersion = 3, kSummary = 5, kSessionLog = 7, kSourceMetadata = 10;
 
-// Who writes the file: other programs' files have the same names.
+// Identifies the writer of the file, because other programs' files have the same names.
 std::string source_metadata() {
   std::string writer, field;
   put_bytes(writer, 1, "ridgeline");
@@ -154,7 +154,7 @@ EventFile::EventFile(const std::filesystem::path& folder, int64_t first_step) {
   make_folder("TensorBoard's folder", folder);
   char host[256] = "localhost";
   ::gethostname(host, sizeof host - 1);
-  // Readers take the files of a folder in the order of their names, so the time has a fixed width.
+  // Readers sort the files of a folder by name, so the time has a fixed width.
   path_ = folder /
           fmt::format("events.out.tfevents.{:010d}.{}.{}", int64_t(wall_time()), host, ::getpid());
   file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
@@ -167,13 +167,13 @@ EventFile::EventFile(const std::filesystem::path& folder, int64_t first_step) {
   append(version);
   if (first_step == 0) return;
   std::string start = event_head(first_step + 1), status;
-  put_int(status, 1, 1);  // SessionLog.START: drop what has this step or a later one
+  put_int(status, 1, 1);  // SessionLog.START: drop records of this step and later
   put_bytes(start, kSessionLog, status);
   append(start);
 }
 
 bool EventFile::wrote(std::string_view head) {
-  // Version 0.1 did not name itself; a tag that only we use tells.
+  // Version 0.1 did not name itself; it is recognised by a tag that only we use.
   return head.substr(0, 128).find(source_metadata()) != head.npos ||
          head.find("speed/inputs_per_second") != head.npos;
 }

@@ -9,7 +9,7 @@
 
 namespace ridgeline::prof {
 
-// CRC-32C (Castagnoli) as TFRecord files use it, and the masked form that they store.
+// CRC-32C (Castagnoli) of TFRecord files, and the masked form that they store.
 uint32_t crc32c(std::string_view bytes);
 uint32_t masked_crc32c(std::string_view bytes);
 
@@ -26,12 +26,12 @@ struct Histogram {
 Histogram histogram_of(std::span<const float> values);
 Histogram histogram_of(std::span<const double> values);
 
-// A TensorBoard event file, appended to as a run goes on. Every call reaches the file at once, so
-// that a run which is killed leaves a readable one. Throws io.
+// A TensorBoard event file, appended to during a run. Every call writes to the file at once, so
+// that a killed run leaves a readable one. Throws Error(io).
 class EventFile {
  public:
-  // Makes the folder and a new file in it. `first_step` > 0: what an interrupted run wrote about
-  // steps after it is void, and readers are told so.
+  // Makes the folder and a new file in it. `first_step` > 0: records of an interrupted run about
+  // later steps are void, and readers are told so.
   EventFile(const std::filesystem::path& folder, int64_t first_step);
   ~EventFile();
   EventFile(const EventFile&) = delete;
@@ -45,7 +45,8 @@ class EventFile {
   void histogram(int64_t step, std::string_view tag, const Histogram& histogram);
   const std::filesystem::path& path() const { return path_; }
 
-  // Whether an EventFile wrote what begins so (64 KiB are enough) and not another program.
+  // Whether an EventFile, and not another program, wrote a file with this beginning (64 KiB are
+  // enough).
   static bool wrote(std::string_view head);
 
  private:

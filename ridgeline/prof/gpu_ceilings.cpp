@@ -11,7 +11,7 @@ namespace {
 
 // 1024 tiles of 128 x 128: enough to fill any GPU, small enough to be timed in milliseconds.
 constexpr int64_t kExtent = 4096;
-// Both buffers of a copy together: within the L2 of a large GPU, and far beyond it.
+// Both buffers of a copy together: within the L2 cache of a large GPU, and far beyond it.
 constexpr double kSizes[] = {32e6, 1e9};
 
 double product_rate(Runtime& runtime, const KernelTable& kernels, Precision precision) {
@@ -24,7 +24,7 @@ double product_rate(Runtime& runtime, const KernelTable& kernels, Precision prec
   const Value w = program.add_value("w", dtype, square, Role::param);
   const Value y = program.add_value("y", dtype, square, Role::output);
   program.add(Linear{x, w, Value{}, y});
-  // The table has the kernels that are likely to be best in front.
+  // The kernels that are likely to be best come first in the table.
   constexpr double kMostSeconds = 0.2, kKernelSeconds = 0.005;
   const auto begin = std::chrono::steady_clock::now();
   DeviceStopwatch stopwatch(program, runtime, kKernelSeconds, nullptr);
@@ -50,7 +50,7 @@ double copy_rate(Runtime& runtime, double bytes) {
   return bytes / seconds;
 }
 
-// The shortest launch there is: a copy of nothing.
+// Times the shortest launch: a copy of nothing.
 double launch_seconds(Runtime& runtime) {
   return runtime.time([&] { runtime.copy(nullptr, nullptr, 0); }, 0.05);
 }
@@ -66,11 +66,11 @@ Ceilings measure_gpu_ceilings(Runtime& runtime, const KernelTable& kernels) {
   for (const double bytes : kSizes) {
     ceilings.bandwidths.push_back({bytes, copy_rate(runtime, bytes)});
   }
-  // A cache is no slower than the memory behind it, whatever a short copy's start costs.
+  // A cache is never slower than the memory behind it, whatever the overhead of a short copy.
   Bandwidth& cache = ceilings.bandwidths.front();
   cache.rate = std::max(cache.rate, ceilings.memory_bandwidth());
   ceilings.launch_seconds = launch_seconds(runtime);
-  // What travels through the host goes there and comes back: half of it each way.
+  // Data that passes through the host is copied there and back: half of it each way.
   ceilings.host_bandwidth =
       2 / (1 / runtime.host_copy_rate(true) + 1 / runtime.host_copy_rate(false));
   ceilings.machine = runtime.fingerprint();

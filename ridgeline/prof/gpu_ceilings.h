@@ -5,11 +5,11 @@
 
 namespace ridgeline::prof {
 
-// A GPU's ceilings: the rate of the best of `kernels` on a large product in fp32, tf32 and fp64,
-// and of copies within its cache and beyond. Takes about a second.
+// Measures a GPU's ceilings: the rate of the best of `kernels` on a large product in fp32, tf32 and
+// fp64, and of copies within its cache and beyond. Takes about a second.
 Ceilings measure_gpu_ceilings(Runtime& runtime, const KernelTable& kernels);
 
-// From `file`, else measured and kept there. `again` measures anyway.
+// Reads `file`, else measures and keeps the result there. `again` measures anyway.
 Ceilings gpu_ceilings_of(Runtime& runtime, const KernelTable& kernels,
                          const std::filesystem::path& file, bool again = false);
 

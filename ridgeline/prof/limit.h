@@ -15,7 +15,7 @@ struct Limit {
 
   double seconds() const { return std::max(compute_seconds, memory_seconds); }
   const char* bound() const { return compute_seconds >= memory_seconds ? "compute" : "memory"; }
-  // How much of the limit a step of `measured` seconds reaches: 1 is the limit itself.
+  // The fraction of the limit that a step of `measured` seconds reaches: 1 is the limit itself.
   double fraction(double measured) const { return measured > 0 ? seconds() / measured : 0; }
 };
 

@@ -40,12 +40,12 @@ double parse(const std::string& text, const Unit (&units)[N], const std::string&
               whole, text);
 }
 
-// Messages one after the other in the best way for large sums, per rank and direction.
+// The bytes per rank and direction over the message size, for the best algorithm for large sums.
 double share(int ranks) { return 2.0 * double(ranks - 1) / double(ranks); }
 double rounds(int ranks) { return std::ceil(std::log2(double(ranks))); }
 
-// The best of `tries`, or of fewer where they take long: all ranks know the slowest one's time, so
-// that all end together.
+// Returns the best of `tries`, or of fewer if they take long: all ranks know the slowest one's
+// time, so that all end together.
 double seconds_of_sum(Communicator& ranks, std::vector<float>& from, std::vector<float>& to,
                       int tries) {
   constexpr double kMostSeconds = 0.25;
@@ -64,7 +64,7 @@ double seconds_of_sum(Communicator& ranks, std::vector<float>& from, std::vector
   return best;
 }
 
-// The hosts in the order of their ranks: what a measurement holds for.
+// Returns the hosts in the order of their ranks, which identify a measurement.
 std::string place(Communicator& ranks) {
   char name[256] = "";
   ::gethostname(name, sizeof(name) - 1);
@@ -73,7 +73,7 @@ std::string place(Communicator& ranks) {
   return all;
 }
 
-// What was kept of these hosts; nothing where the file is missing or damaged.
+// Returns the kept measurement of these hosts; nothing if the file is missing or damaged.
 Network read_network(const std::filesystem::path& file, const std::string& hosts) {
   const json kept = parse_json(read_cache_file(file).value_or(""));
   const auto number = [&](const char* key) {
@@ -133,7 +133,7 @@ Network network_of(Communicator& ranks, const std::filesystem::path& file, bool 
   if (ranks.is_root()) {
     const json kept{
         {"hosts", here}, {"bandwidth", network.bandwidth}, {"latency", network.latency}};
-    write_cache_file(file, dump_json(kept, -1) + "\n");  // else the next run measures again
+    write_cache_file(file, dump_json(kept, -1) + "\n");  // on failure the next run measures again
   }
   return network;
 }

@@ -111,7 +111,7 @@ std::string grey_png(std::span<const uint8_t> pixels, int width, int height) {
   return png;
 }
 
-// The same name has the same colour, on every page.
+// The same name has the same colour on every page.
 int hue_of(std::string_view name) {
   uint32_t hash = 2166136261u;
   for (const char c : name) hash = (hash ^ uint8_t(c)) * 16777619u;
@@ -194,7 +194,7 @@ std::string confusion_html(const std::vector<std::vector<int64_t>>& counts) {
       const int64_t count = counts[row][column];
       const double share = sum > 0 ? double(count) / double(sum) : 0;
       const bool hit = row == column;
-      // Wrong ones show early: one in ten is already half the depth.
+      // Errors are visible early: one in ten already has half the depth.
       const double depth = hit ? 0.35 * share : std::min(0.75, 4 * share);
       out += fmt::format("<td{} style=\"background:rgba({},{:.2f})\">{}</td>",
                          hit ? " class=\"hit\"" : "", hit ? "0,140,90" : "214,70,0", depth,

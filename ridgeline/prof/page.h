@@ -10,13 +10,13 @@
 
 namespace ridgeline::prof {
 
-// A self-contained HTML page: nothing is loaded from anywhere, it follows the reader's light or
-// dark setting, fits a phone and prints.
+// A self-contained HTML page: it loads nothing, follows the reader's light or dark setting, fits a
+// phone and prints.
 class Page {
  public:
   Page(std::string title, std::string subtitle);
 
-  // `html` is taken as it is; headings are text.
+  // `html` is inserted unchanged; headings are text.
   void section(const std::string& heading, const std::string& html);
   std::string html() const;
 
@@ -28,20 +28,20 @@ class Page {
 // Large figures with a word below each.
 std::string figures_html(const std::vector<std::pair<std::string, std::string>>& figures);
 
-// Cells are text; all but the first column are numbers, set to the right, unless `left` says so.
+// Cells are text; all columns but the first are right-aligned numbers, unless `left` names them.
 struct HtmlTable {
   std::vector<std::string> head;
   std::vector<std::vector<std::string>> rows;
-  std::vector<size_t> left;  // further columns of words
+  std::vector<size_t> left;  // further columns of text
 };
 std::string table_html(const HtmlTable& table);
 
 std::string paragraph_html(const std::string& text);
 
-// How often a class (row) was taken for another (column); darker is more, of the row's own sum.
+// Shows how often a class (row) was taken for another (column); darker means more of the row's sum.
 std::string confusion_html(const std::vector<std::vector<int64_t>>& counts);
 
-// A picture of lanes over time, for a page: to zoom and measure there is Timeline::to_json(). The
+// Draws the rows of a timeline for a page; Timeline::to_json() is for zooming and measuring. The
 // longest `most` spans are drawn.
 std::string timeline_svg(const Timeline& timeline, size_t most = 600);
 

@@ -14,7 +14,7 @@ struct alignas(64) TileConfig {
   uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
 };
 
-// Four sums: a product takes 16 cycles, and its result is there after 52.
+// Four sums: a product takes 16 cycles, and its result is available after 52.
 __attribute__((target("amx-tile,amx-bf16"))) double amx_rounds(int64_t rounds, float* sink) {
   const TileConfig config;
   _tile_loadconfig(&config);
@@ -49,7 +49,7 @@ __attribute__((target("avx512f,avx512bf16"))) double avx512_rounds(int64_t round
 #pragma GCC unroll 16
     for (int k = 0; k < kSums; ++k) {
       sums[k] = _mm512_dpbf16_ps(sums[k], a, b);
-      asm volatile("" : "+v"(sums[k]));  // products of zeros are not to be left out
+      asm volatile("" : "+v"(sums[k]));  // keeps products of zeros from being optimised away
     }
   }
 #pragma GCC unroll 16

@@ -12,13 +12,13 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // Twelve chains: two units with a latency of four or five need eight to ten, and sixteen registers
-// hold twelve with the two factors.
+// hold twelve beside the two factors.
 constexpr int kChains = 12;
 
 template <typename T>
 double fma_rounds(int64_t rounds, T* sink) {
   const hn::ScalableTag<T> d;
-  // Converges to 1, so that no round meets a denormal or an infinity.
+  // Converges to 1, so that no denormal or infinity occurs.
   const auto factor = hn::Set(d, T(0.5));
   const auto term = hn::Set(d, T(0.5));
   auto a0 = hn::Iota(d, T(0)), a1 = hn::Iota(d, T(1)), a2 = hn::Iota(d, T(2));

@@ -5,13 +5,13 @@
 
 namespace ridgeline::prof {
 
-// Loops that do nothing but keep one unit of a core busy, at the widest SIMD level the machine has.
+// Loops that only keep one unit of a core busy, at the widest SIMD level of the machine.
 
-// `rounds` rounds of multiply-adds on independent registers; returns the flops of a round.
-// `sink` takes the result, so that the work cannot be left out.
+// Makes `rounds` rounds of multiply-adds on independent registers; returns the flops of a round.
+// `sink` takes the result, so that the work is not optimised away.
 double fma_rounds_fp32(int64_t rounds, float* sink);
 double fma_rounds_fp64(int64_t rounds, double* sink);
-// The same by the unit for bf16 (core/bf16_unit.h); does nothing and returns 0 where there is none.
+// The same for the bf16 unit (core/bf16_unit.h); does nothing and returns 0 if there is none.
 double bf16_rounds(int64_t rounds, float* sink);
 
 // to[0..bytes) = from[0..bytes) with ordinary stores; bytes is a multiple of 256, both aligned

@@ -17,7 +17,7 @@ constexpr double kWidth = 720, kPlotHeight = 420;
 constexpr double kLeft = 66, kRight = 24, kTop = 44, kBottom = 46;
 constexpr double kLine = 17;  // of the list below
 constexpr double kLabelWidth = 15, kLabelHeight = 12;
-// Told apart by most colour-blind people as well.
+// These are also distinguishable for most colour-blind people.
 constexpr const char* kColours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                     "#e69f00", "#56b4e9", "#8c6bb1", "#666666"};
 
@@ -103,7 +103,7 @@ void draw_axes(Out out, const Plot& plot) {
       (plot.x.from + plot.x.to) / 2, bottom + 36, (bottom + top) / 2, (bottom + top) / 2);
 }
 
-// The slope of one level of memory up to the ridge; its name along the slope.
+// Draws the slope of one level of memory up to the ridge, with its name along the slope.
 void draw_slope(Out out, const Plot& plot, const Bandwidth& level, bool memory, double& last_y) {
   const double left = std::pow(10, plot.x.low), floor = std::pow(10, plot.y.low);
   const double from = std::max(left, floor / level.rate), ridge = plot.peak / level.rate;
@@ -113,11 +113,11 @@ void draw_slope(Out out, const Plot& plot, const Bandwidth& level, bool memory, 
   fmt::format_to(out,
                  "<line class=\"{}\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>\n",
                  memory ? "roof" : "roof thin", x1, y1, x2, y2);
-  // Levels of nearly the same rate lie on one another: one name is enough.
+  // Levels of nearly the same rate overlap, so one name is enough.
   if (std::abs(y1 - last_y) < 16 && x1 == plot.x.from && !memory) return;
   last_y = y1;
   const double angle = std::atan2(y2 - y1, x2 - x1) * 180 / 3.14159265358979;
-  // The last one's name is below its slope, where no other slope is.
+  // The last one's name is below its slope, where there is no other slope.
   const double tx = x1 + 0.06 * (x2 - x1), ty = y1 + 0.06 * (y2 - y1) + (memory ? 14 : -4);
   fmt::format_to(out,
                  "<text class=\"name\" x=\"{0:.1f}\" y=\"{1:.1f}\" transform=\"rotate({2:.1f} "
@@ -137,8 +137,7 @@ void draw_roofs(Out out, const Plot& plot, const Roofline& roofline) {
   for (const Bandwidth& level : levels) fastest = std::max(fastest, level.rate);
   const double ridge =
       std::clamp(plot.x.at(std::max(1e-30, plot.peak / fastest)), plot.x.from, plot.x.to);
-  // Its name stands where the roof begins: no kernel computes at the peak rate on so few flops a
-  // byte.
+  // The name is where the roof begins: no kernel reaches the peak rate with so few flops per byte.
   fmt::format_to(out,
                  "<line class=\"roof\" x1=\"{0:.1f}\" y1=\"{1:.1f}\" x2=\"{2:.1f}\" "
                  "y2=\"{1:.1f}\"/><text class=\"name\" x=\"{0:.1f}\" y=\"{3:.1f}\">{4}FLOP/s "
@@ -153,7 +152,8 @@ void draw_points(Out out, const Plot& plot, const Roofline& roofline) {
   for (size_t i = 0; i < roofline.points.size(); ++i) {
     const RooflinePoint& point = roofline.points[i];
     if (!has_place(point)) continue;
-    // An area by share: a kernel of everything is as large as the numbers' line allows.
+    // The area is the share: a kernel with all of the time is as large as the line of numbers
+    // allows.
     circles.push_back({plot.x.at(point.flops / point.bytes), plot.y.at(point.flops / point.seconds),
                        4 + 14 * std::sqrt(point.share)});
     drawn.push_back(i);
@@ -215,7 +215,7 @@ std::vector<Box> place_labels(const std::vector<Circle>& circles, const Box& wit
   for (const Circle& circle : circles) {
     Box best;
     double least = 1e9;
-    // Rings of growing distance; the first free place is the nearest.
+    // Tries rings of growing distance; the first free position is the nearest.
     for (double ring = 0; ring < 8 && least > 0; ++ring) {
       for (int direction = 0; direction < 16 && least > 0; ++direction) {
         const double angle = direction * 2 * 3.14159265358979 / 16;

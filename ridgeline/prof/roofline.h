@@ -7,7 +7,7 @@
 
 namespace ridgeline::prof {
 
-// A kernel of a plan on the plot: where it is by its work and time, how large by its share.
+// A kernel of a plan on the plot: its position by work and time, its size by its share.
 struct RooflinePoint {
   std::string label;
   double flops = 0, bytes = 0, seconds = 0, share = 0;
@@ -22,12 +22,12 @@ struct Roofline {
   std::vector<RooflinePoint> points;
 };
 
-// A complete SVG file for light and dark pages. Points carry numbers, which the list below
-// explains; kernels without arithmetic have no place on the plot, which the list says.
+// Returns a complete SVG file for light and dark pages. Points have numbers, which the list below
+// explains; kernels without arithmetic are not on the plot, which the list says.
 std::string to_svg(const Roofline& roofline);
 
-// Boxes of equal size for the numbers beside circles, none over another or over a circle where that
-// can be had; in order of the circles.
+// Places boxes of equal size for the numbers beside circles, without overlap with each other or a
+// circle if possible; in order of the circles.
 struct Circle {
   double x = 0, y = 0, r = 0;
 };

@@ -20,7 +20,7 @@ RoofTimes roof_times(const Work& work, const Ceilings& ceilings) {
     if (rate > 0) times.seconds[size_t(roof)] = amount / rate;
   };
   set(Roof::compute, work.flops, ceilings.flops(work.precision));
-  // As for the limit of a whole step: most of it is read and written in place.
+  // As for the limit of a whole step, most of it is read and written in place.
   set(Roof::memory, work.bytes, ceilings.bandwidth(work.bytes / 2));
   set(Roof::pcie, work.host_bytes, ceilings.host_bandwidth);
   set(Roof::network, work.network_bytes, ceilings.network_bandwidth);

@@ -6,12 +6,12 @@
 
 namespace ridgeline::prof {
 
-// What can hold a kernel back.
+// The limits of a kernel's speed.
 enum class Roof { compute, memory, launch, barrier, pcie, network };
 constexpr int kRoofs = 6;
 const char* name(Roof roof);
 
-// The work of one kernel, in what each roof limits.
+// The work of one kernel, in the units of each roof.
 struct Work {
   double flops = 0, bytes = 0;
   Precision precision = Precision::fp32;
@@ -21,12 +21,12 @@ struct Work {
   double network_bytes = 0;  // between ranks
 };
 
-// The least time each roof allows for it; 0 where the roof was not measured or nothing is asked.
+// The least time that each roof allows; 0 if the roof was not measured or does not apply.
 struct RoofTimes {
   std::array<double, kRoofs> seconds{};
 
   double of(Roof roof) const { return seconds[size_t(roof)]; }
-  Roof binding() const;  // the one that allows least
+  Roof binding() const;  // the roof with the longest time
   double least() const { return of(binding()); }
 };
 RoofTimes roof_times(const Work& work, const Ceilings& ceilings);

@@ -5,10 +5,10 @@
 #include <string>
 #include <string_view>
 
-// Text put into other formats. What is no valid UTF-8 is the caller's to avoid.
+// Escapes text for other formats. Callers must not pass invalid UTF-8.
 namespace ridgeline::prof {
 
-// As a JSON string, with its quotes.
+// Returns a JSON string, with its quotes.
 inline std::string json_text(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
@@ -24,7 +24,7 @@ inline std::string json_text(std::string_view text) {
   return out + '"';
 }
 
-// As text or an attribute of HTML, XML and SVG.
+// Returns text for HTML, XML and SVG, or for their attributes.
 inline std::string xml_text(std::string_view text) {
   std::string out;
   for (const char c : text) {

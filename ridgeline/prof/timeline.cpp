@@ -37,7 +37,8 @@ std::string Timeline::to_json() const {
     }
     put_name("thread_name", lanes_[i].rank, int(i), lanes_[i].name);
   }
-  // By lane and time, the longer first where two begin together: readers nest them in this order.
+  // Sorted by row and time, the longer first if two begin together: readers nest them in this
+  // order.
   std::vector<const Span*> order;
   for (const Span& span : spans_) order.push_back(&span);
   std::stable_sort(order.begin(), order.end(), [](const Span* a, const Span* b) {

@@ -6,8 +6,8 @@
 
 namespace ridgeline::prof {
 
-// What happened when, in lanes: one for each stream, thread or part of a rank. Times are seconds
-// from a zero that all lanes share.
+// Events over time, in lanes: one for each stream, thread or part of a rank. Times are seconds from
+// one common zero.
 class Timeline {
  public:
   using Lane = int;
@@ -15,7 +15,7 @@ class Timeline {
     Lane lane = 0;
     std::string name, category;
     double begin = 0, seconds = 0;
-    std::vector<std::pair<std::string, double>> numbers;  // shown when the span is picked
+    std::vector<std::pair<std::string, double>> numbers;  // shown when the span is selected
   };
 
   Lane lane(int rank, std::string name);
@@ -28,9 +28,9 @@ class Timeline {
   const std::vector<LaneInfo>& lanes() const { return lanes_; }
   const std::vector<Span>& spans() const { return spans_; }
 
-  // The trace-event format that Perfetto and chrome://tracing open: a process for each rank, a
+  // Returns the trace-event format of Perfetto and chrome://tracing: a process for each rank, a
   // thread for each lane, complete events with times in microseconds. Spans of one lane nest or
-  // follow one another if those added do.
+  // follow one another if the added ones do.
   std::string to_json() const;
 
  private:

@@ -15,7 +15,7 @@
 namespace ridgeline::serve {
 namespace {
 
-constexpr size_t kMostKept = size_t{1} << 16;  // bytes of lines that wait to be written
+constexpr size_t kMostKept = size_t{1} << 16;  // bytes of lines waiting to be written
 
 double seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
 
@@ -44,7 +44,7 @@ void LogFile::append(const std::string& lines) const {
 void LogFile::reopen() {
   if (!file_) return;
   const Descriptor fresh(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640));
-  // The number stays, so that other threads may write meanwhile.
+  // The descriptor's number stays, so that other threads may write meanwhile.
   if (fresh) ::dup3(fresh.get(), fd_, O_CLOEXEC);
 }
 

@@ -7,16 +7,16 @@
 
 namespace ridgeline::serve {
 
-// Where lines of the access log go: a file that is appended to, or stderr.
+// The destination of the access log: a file that is appended to, or stderr.
 class LogFile {
  public:
-  // "-" is stderr, "" is nowhere. Throws io when the file cannot be written.
+  // "-" is stderr, "" is nowhere. Throws Error(io) if the file cannot be written.
   explicit LogFile(const std::string& path);
   bool wanted() const { return fd_ >= 0; }
-  // Appends in one call, so that lines of several threads do not mix. What cannot be written is
-  // lost: a full disk must not end the server.
+  // Appends in one call, so that lines of several threads do not mix. Failures are ignored: a full
+  // disk must not end the server.
   void append(const std::string& lines) const;
-  // Opens the file anew, after it was moved away (SIGHUP).
+  // Reopens the file after it was moved away (SIGHUP).
   void reopen();
 
  private:
@@ -25,8 +25,8 @@ class LogFile {
   int fd_ = -1;
 };
 
-// One thread's lines, an object of JSON each: time, peer, method, path, status, bytes, seconds, and
-// of a request to infer the model, samples, seconds in the queue and samples of its launch.
+// One thread's lines, each a JSON object: time, peer, method, path, status, bytes, seconds, and for
+// an inference request the model, samples, seconds in the queue and samples of its launch.
 class AccessLog {
  public:
   explicit AccessLog(const LogFile& file) : file_(file) {}

@@ -8,13 +8,13 @@
 
 namespace ridgeline::serve {
 
-// A thread for what takes long and no request's thread may do: loading models.
+// A thread for long work that no request's thread may do: loading models.
 class Background {
  public:
   Background();
-  ~Background();  // tasks that have not begun are left undone
+  ~Background();  // drops tasks that have not begun
 
-  // False when too many wait already. Tasks must not throw.
+  // Returns false if too many tasks already wait. Tasks must not throw.
   bool add(std::function<void()> task);
 
  private:

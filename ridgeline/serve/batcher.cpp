@@ -17,7 +17,7 @@ Batcher::Batcher(const MakeEngine& make, const BatchOptions& options,
                  std::shared_ptr<ModelMetrics> metrics)
     : options_(options), metrics_(std::move(metrics)), queue_(options.queue, metrics_) {
   try {
-    // One after another: an engine that measures its kernels wants the machine for itself.
+    // Engines start one after another, because each measures its kernels on an idle machine.
     start(make);
     most_ = instances_.front()->engine->most();
     choose_inline();
@@ -55,13 +55,13 @@ void Batcher::start(const MakeEngine& make) {
   if (failure_) std::rethrow_exception(failure_);
 }
 
-// A launch is timed on samples of zeros, after one that warms up.
+// Times a launch on samples of zeros, after a warm-up.
 void Batcher::choose_inline() {
   if (options_.inline_limit.count() == 0 || options_.max_delay.count() > 0) return;
   Instance& instance = *instances_.front();
   if (!acquire(instance)) return;
   try {
-    // Without samples an engine computes whatever is in its memory, which is zeros at first.
+    // Without samples an engine computes on its memory, which is initially zero.
     std::vector<float> outputs(size_t(most_ * instance.engine->width()));
     Clock::duration best = Clock::duration::max();
     for (int i = 0; i < 3; ++i) {
@@ -97,7 +97,7 @@ Batcher::Accepted Batcher::submit(Job& job) {
   job.overloaded = false;
   job.queued = Clock::now();
   if (!queue_.admit(job)) return Accepted::no;
-  // A large job would keep the thread from its other connections.
+  // A large job would block the thread's other connections.
   if (inlined_ && job.count <= most_) return Accepted::by_caller;
   queue_.push(job);
   return Accepted::queued;
@@ -123,7 +123,7 @@ Batcher::Instance* Batcher::acquire_any(size_t first) {
 
 void Batcher::compute(std::span<Job*> jobs, size_t thread) {
   Instance* const instance = acquire_any(thread);
-  if (instance == nullptr) {  // a thread of theirs will get to it
+  if (instance == nullptr) {  // another thread will compute it
     for (Job* job : jobs) queue_.push(*job);
     return;
   }
@@ -144,7 +144,7 @@ void Batcher::compute(std::span<Job*> jobs, size_t thread) {
   release(*instance);
 }
 
-// Nobody waits for these any more, or not for as long as it would take.
+// Nobody waits for these any more, or their deadline has passed.
 void Batcher::drop(Job* first) {
   for (Job* job = first; job != nullptr; job = job->next) {
     (job->abandoned ? metrics_->abandoned : metrics_->expired)
@@ -225,7 +225,7 @@ void Batcher::launch_large(Instance& instance, Job& job) {
   }
 }
 
-// A job may be gone as soon as it is told.
+// A job may be destroyed as soon as it is notified.
 void Batcher::finish(Job* first) {
   while (first != nullptr) {
     Job* const next = first->next;

@@ -11,50 +11,50 @@
 
 namespace ridgeline::serve {
 
-// What computes samples: a model on a device. One thread at a time uses it.
+// Computes samples: a model on a device. Used by one thread at a time.
 class Engine {
  public:
   virtual ~Engine() = default;
-  virtual int64_t most() const = 0;   // samples of a launch
-  virtual int64_t width() const = 0;  // outputs a sample
+  virtual int64_t most() const = 0;   // samples per launch
+  virtual int64_t width() const = 0;  // outputs per sample
   // Computes `count` samples, at most most(), and writes [count][width()].
   virtual void run(std::span<const uint8_t> samples, int64_t count, std::span<float> outputs) = 0;
-  // What that takes at the device's limit; 0: not known.
+  // The seconds of that launch at the device's limit; 0: unknown.
   virtual double limit_seconds(int64_t /*count*/) const { return 0; }
 };
 
 struct BatchOptions {
-  // Engines, each with a thread. 0: one; or one for each thread of connections, where these compute
-  // themselves.
+  // The number of engines, each with a thread. 0: one; or one per connection thread, if these
+  // compute themselves.
   int instances = 0;
   int io_threads = 1;
-  std::chrono::microseconds max_delay{0};  // that a job waits for others to share its launch
+  std::chrono::microseconds max_delay{0};  // how long a job waits for others to share its launch
   JobQueue::Limits queue;
-  // A launch that takes less than this may be made by the thread that has the job's connection,
-  // which saves two switches of threads. 0: never.
+  // A launch shorter than this may run on the thread of the job's connection, which saves two
+  // thread switches. 0: never.
   std::chrono::microseconds inline_limit{500};
 };
 
-// Engines, and the jobs that wait for them. An engine's thread takes all that wait, up to a launch,
-// at a time. Where launches are short, the threads of connections compute what they have read
-// themselves, each on an engine that is mostly its own, and no other thread hears of it.
+// Engines, and the jobs that wait for them. An engine's thread takes all waiting jobs, up to a
+// launch, at a time. If launches are short, connection threads compute their own jobs, each on an
+// engine that is mostly its own, without involving another thread.
 class Batcher {
  public:
-  // `make` is called for each instance, on its thread; what it throws, the constructor throws.
+  // `make` is called for each instance, on its thread; the constructor rethrows its exception.
   using MakeEngine = std::function<std::unique_ptr<Engine>(int instance)>;
   Batcher(const MakeEngine& make, const BatchOptions& options,
           std::shared_ptr<ModelMetrics> metrics);
-  // No job may be waiting any more.
+  // No job may be waiting when it is destroyed.
   ~Batcher();
 
   enum class Accepted {
     no,         // too many wait
     queued,     // a thread will compute it
-    by_caller,  // the caller gives it to compute(), soon, with others that have come
+    by_caller,  // the caller passes it to compute(), soon, with others that have arrived
   };
   Accepted submit(Job& job);
-  // Computes jobs of submit() == by_caller on the calling thread, which is the one with this number
-  // among those of connections.
+  // Computes jobs of submit() == by_caller on the calling thread, which has this number among the
+  // connection threads.
   void compute(std::span<Job*> jobs, size_t thread);
 
   bool inlined() const { return inlined_; }
@@ -64,7 +64,7 @@ class Batcher {
   struct Instance {
     std::unique_ptr<Engine> engine;
     std::atomic<bool> busy{false};
-    std::vector<uint8_t> samples;  // of several jobs, side by side
+    std::vector<uint8_t> samples;  // of several jobs, concatenated
     std::vector<float> outputs;
     std::thread thread;
   };
@@ -91,7 +91,7 @@ class Batcher {
   bool inlined_ = false;
   std::vector<std::unique_ptr<Instance>> instances_;
 
-  std::mutex mutex_;  // of the start
+  std::mutex mutex_;  // for the start
   std::condition_variable started_;
   size_t ready_ = 0;
   std::exception_ptr failure_;

@@ -17,13 +17,13 @@ namespace {
 
 constexpr size_t kReadBytes = size_t{1} << 16;
 constexpr std::uint32_t kMostHeader = 1 << 14;
-constexpr size_t kKeptBytes = size_t{1} << 20;  // of buffers that wait for the next request
+constexpr size_t kKeptBytes = size_t{1} << 20;  // of buffers kept for the next request
 constexpr auto kSweepTime = std::chrono::milliseconds(100);
-constexpr auto kEndTime = std::chrono::seconds(2);  // for a peer to take in the last response
+constexpr auto kEndTime = std::chrono::seconds(2);  // for a peer to receive the last response
 
 std::string_view view(const beast::string_view& text) { return {text.data(), text.size()}; }
 
-// A request that a proxy sends may name the server before the path.
+// The target of a request from a proxy may name the server before the path.
 std::string_view path_of(std::string_view target) {
   for (const std::string_view scheme : {"http://", "https://"}) {
     if (!target.starts_with(scheme)) continue;
@@ -47,8 +47,8 @@ void IoThread::start_sweeping() {
 
 void IoThread::sweep() {
   const auto now = Clock::now();
-  // What this thread itself was held up (a busy machine, a long computation) is not its clients'
-  // delay.
+  // The time for which this thread itself was held up (a busy machine, a long computation) is not
+  // its clients' delay.
   const Clock::duration held_up = std::max(now - swept_ - 2 * kSweepTime, Clock::duration::zero());
   swept_ = now;
   // Requests that were sent before the peer could know are still answered.
@@ -56,7 +56,7 @@ void IoThread::sweep() {
   if (server.draining.load() && !drain_began) drain_began = now;
   const bool idle_too = drain_began && now - *drain_began > kLastRequests;
   for (auto each = connections.begin(); each != connections.end();) {
-    Connection& connection = **each++;  // which may close, and then leaves the list later
+    Connection& connection = **each++;  // it may close, and then leaves the list later
     connection.check_time(now, held_up, idle_too);
   }
   log.flush();
@@ -124,7 +124,7 @@ void Connection::check_time(Clock::time_point now, Clock::duration held_up, bool
   close();
 }
 
-// What waits on the socket ends with an error, and with it the connection.
+// Pending operations on the socket end with an error, and with them the connection.
 void Connection::close() {
   error_code ignored;
   socket_.close(ignored);
@@ -145,7 +145,7 @@ void Connection::next_request() {
   parser_->eager(true);
   parser_->header_limit(kMostHeader);
   parser_->body_limit(io_.server.options.most_body);
-  if (buffer_.size() > 0) {  // it came along with the one before
+  if (buffer_.size() > 0) {  // it arrived together with the one before
     enter(Phase::reading);
     parse();
   } else {
@@ -165,7 +165,7 @@ void Connection::read() {
 void Connection::on_read(const error_code& error, size_t bytes) {
   if (error) return close();
   io_.server.metrics.bytes_in.fetch_add(bytes, std::memory_order_relaxed);
-  if (phase_ == Phase::ending) {  // nobody looks at it any more
+  if (phase_ == Phase::ending) {  // nobody reads it any more
     buffer_.clear();
     return read();
   }
@@ -201,7 +201,7 @@ void Connection::say_continue() {
                     });
 }
 
-// What is no request of HTTP, or too large for one: nothing that follows it can be understood.
+// The message is not HTTP, or too large: nothing after it can be parsed.
 void Connection::refuse_message(const error_code& error) {
   if (error == http::error::body_limit) {
     return refuse_message(
@@ -223,8 +223,8 @@ void Connection::refuse_message(int code, std::string_view why) {
 
 void Connection::dispatch() {
   auto& message = parser_->get();
-  // Unless the body is in chunks alone, its end is not known, and its bytes would be taken for the
-  // next request.
+  // Unless the body has only the chunked encoding, its end is unknown, and its bytes would be taken
+  // for the next request.
   const auto coding = message.find(http::field::transfer_encoding);
   if (message.count(http::field::transfer_encoding) > 1 ||
       (coding != message.end() && !beast::iequals(coding->value(), "chunked"))) {
@@ -260,13 +260,13 @@ void Connection::dispatch() {
   const bool ready = io_.server.router.handle(*this, io_.state);
   if (!io_.state.due.empty()) io_.compute_soon();
   if (io_.state.queued) watch_peer();
-  if (!ready) return;  // another thread may have it now
+  if (!ready) return;  // another thread may own it now
   self_.reset();
   send();
 }
 
-// While a request waits in a queue: if its client leaves, nobody need compute it. The end of what
-// the client sends counts as leaving, as it does for most servers.
+// While a request waits in a queue: if its client disconnects, it need not be computed. The end of
+// the client's data counts as disconnecting, as in most servers.
 void Connection::watch_peer() {
   socket_.async_wait(Socket::wait_read, [self = shared_from_this(),
                                          request = requests_](const error_code& error) {
@@ -275,7 +275,7 @@ void Connection::watch_peer() {
     const ssize_t got = ::recv(self->socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
     const bool waits = got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
     if (waits) return self->watch_peer();
-    if (got <= 0) self->abandoned = true;  // else the next request has come early
+    if (got <= 0) self->abandoned = true;  // else the next request has arrived early
   });
 }
 
@@ -294,7 +294,7 @@ void Connection::answered() noexcept {
   asio::dispatch(io_.context, [self = std::move(self_)] { self->send(); });
 }
 
-// A client that takes gzip gets it where there is something to save.
+// Compresses the response if the client accepts gzip and it saves something.
 void Connection::compress_reply() {
   constexpr size_t kWorthwhile = 1024;
   if (status != 200 || reply.size() < kWorthwhile || !accepts_gzip(accept_encoding)) return;
@@ -333,7 +333,7 @@ void Connection::on_written(const error_code& error, size_t bytes) {
   keep_alive_ ? next_request() : end();
 }
 
-// A socket that is closed while the peer still sends would take back the response.
+// Closing a socket while the peer still sends would discard the response.
 void Connection::end() {
   error_code ignored;
   socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Includes Boost.Beast, which takes long to compile: for http_server.cpp and connection.cpp alone.
+// Includes Boost.Beast, which is slow to compile: only for http_server.cpp and connection.cpp.
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -24,7 +24,7 @@ namespace http = boost::beast::http;
 using boost::system::error_code;
 using Socket = asio::basic_stream_socket<asio::ip::tcp, asio::io_context::executor_type>;
 
-// What all threads of connections share.
+// State that all connection threads share.
 struct ServerContext {
   const ServeOptions& options;
   Router& router;
@@ -36,13 +36,13 @@ struct ServerContext {
 
 class Connection;
 
-// A thread with the connections that it alone looks after.
+// A thread with its own connections.
 struct IoThread {
   IoThread(ServerContext& server, size_t number)
       : server(server), state(server.options, server.repository, number), log(server.log) {}
 
   void start_sweeping();
-  // Computes what was submitted once all requests that have come are read.
+  // Computes the submitted jobs once all requests that have arrived are read.
   void compute_soon();
 
   ServerContext& server;
@@ -51,7 +51,7 @@ struct IoThread {
   std::list<Connection*> connections;
   bool compute_posted = false;
   std::optional<Clock::time_point> drain_began;
-  asio::io_context context{1};  // goes first, and with it the connections
+  asio::io_context context{1};  // destroyed first, and with it the connections
 
  private:
   void sweep();
@@ -59,7 +59,7 @@ struct IoThread {
   Clock::time_point swept_;
 };
 
-// The body of a request: a string that grows with what comes, whatever length was announced.
+// The body of a request: a string that grows as data arrives, whatever length was announced.
 struct GrowingBody {
   using value_type = std::string;
   class reader {
@@ -96,8 +96,8 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   ~Connection() override;
 
   void start();
-  // Closes it if it takes too long, not counting the time that its thread was `held_up`; with
-  // `idle_too`, also if it has nothing to do.
+  // Closes it if it takes too long, not counting the time for which its thread was `held_up`; with
+  // `idle_too`, also if it is idle.
   void check_time(Clock::time_point now, Clock::duration held_up, bool idle_too);
 
   void computed() noexcept override;

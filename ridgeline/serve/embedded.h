@@ -4,7 +4,7 @@
 
 namespace ridgeline::serve {
 
-// Files of this folder as they are in the binary.
+// Files of this folder, embedded in the binary.
 extern const std::string_view kPage;     // page.html
 extern const std::string_view kOpenApi;  // openapi.json
 

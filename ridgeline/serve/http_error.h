@@ -8,12 +8,12 @@
 
 namespace ridgeline::serve {
 
-// A request that is answered with an error: its status, and one sentence that names the field.
+// An error response to a request: its status, and one sentence that names the field.
 struct HttpError : std::runtime_error {
   HttpError(int code, const std::string& message, std::string lines = "")
       : std::runtime_error(message), status(code), headers(std::move(lines)) {}
   int status;
-  std::string headers;  // whole lines, beyond the usual ones
+  std::string headers;  // complete lines, besides the usual ones
 };
 
 // refuse(400, "inputs[{}].shape: {} is no shape", i, text)

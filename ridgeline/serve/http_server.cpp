@@ -86,7 +86,7 @@ class HttpServer::Impl {
     check("listen on");
   }
 
-  // Connections go to the threads in turn.
+  // Distributes connections to the threads in turn.
   void accept() {
     IoThread& io = *threads_[next_];
     next_ = (next_ + 1) % threads_.size();
@@ -108,7 +108,7 @@ class HttpServer::Impl {
     });
   }
 
-  // Mostly there are too many open files; some will be closed.
+  // Usually there are too many open files, some of which will be closed.
   void accept_later() {
     retry_->expires_after(kRetryTime);
     retry_->async_wait([this](const error_code& error) {

@@ -7,19 +7,19 @@
 
 namespace ridgeline::serve {
 
-// Connections: HTTP/1.1 with keep-alive and pipelining on a socket, one thread for each core given.
-// A connection belongs to one thread for its life, so that a request takes no lock but that of its
+// Connections: HTTP/1.1 with keep-alive and pipelining on a socket, one thread per given core. A
+// connection belongs to one thread for its life, so that a request takes no lock but that of its
 // model's queue.
 class HttpServer {
  public:
-  // Listens from here on. Throws io when the address cannot be used.
+  // Listens from here on. Throws Error(io) if the address cannot be used.
   HttpServer(const ServeOptions& options, Router& router, const Repository& repository,
              Metrics& metrics, const LogFile& log);
   ~HttpServer();  // stops
 
-  int port() const;  // that was given, or chosen by the system
+  int port() const;  // as given, or chosen by the system
 
-  // Takes no new connections, closes those that ask nothing, and answers the others.
+  // Accepts no new connections, closes idle ones, and answers the others.
   void drain();
   bool drained() const;  // no connection is left
   void stop();           // ends all threads, whatever they are doing

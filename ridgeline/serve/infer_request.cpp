@@ -17,7 +17,7 @@ namespace dom = simdjson::dom;
 constexpr size_t kMostRank = 8;
 constexpr size_t kMostTensors = 4096;  // inputs or outputs that one request may name
 
-// The member of an object, or nothing. A repeated name counts once, the first time.
+// Returns the member of an object, if any. Of a repeated name, the first counts.
 std::optional<dom::element> find(const dom::object& object, std::string_view key) {
   dom::element found;
   if (object[key].get(found)) return std::nullopt;
@@ -76,7 +76,7 @@ int64_t read_shape(const dom::array& array, const TensorSpec& spec, size_t most_
   if (shape.empty()) {
     refuse(400, "{}.shape: is empty; the model takes {}", what, shape_text(spec.shape));
   }
-  // Each element takes a byte at least, so larger counts than this are refused in any case.
+  // Each element takes at least a byte, so larger counts are refused in any case.
   const auto most = int64_t(most_bytes);
   int64_t sample = 1;
   for (size_t i = 1; i < shape.size(); ++i) {
@@ -98,7 +98,7 @@ int64_t read_shape(const dom::array& array, const TensorSpec& spec, size_t most_
   return shape[0] * sample;
 }
 
-// The values of one tensor out of JSON, flat or nested as its shape is.
+// Reads the values of one tensor from JSON, flat or nested like its shape.
 class JsonValues {
  public:
   JsonValues(Datatype given, Datatype declared, const std::string& what, InputTensor& to)
@@ -303,8 +303,8 @@ QueueWishes read_wishes(const dom::object& root) {
   return wishes;
 }
 
-// The whole body is the values of the only input, in its declared type; their count says how many
-// samples there are. The outputs come back as binary too.
+// The whole body is the values of the only input, in its declared type; their count gives the
+// number of samples. The outputs are returned as binary too.
 void read_raw(std::span<const uint8_t> body, const Reading& reading, InferRequest& to) {
   if (reading.inputs.size() != 1 || reading.inputs[0].type == Datatype::bytes) {
     refuse(400,
@@ -350,7 +350,7 @@ void RequestParser::parse(std::string& body, std::optional<size_t> header_length
   }
   to.id.clear();
   to.queue = {};
-  // simdjson reads, and does not use, up to so many bytes past the end.
+  // simdjson reads, but does not use, up to this many bytes past the end.
   body.reserve(body.size() + simdjson::SIMDJSON_PADDING);
   const auto* bytes = reinterpret_cast<const uint8_t*>(body.data());
   Reading reading{{bytes + length, body.size() - length}, inputs, outputs, most_bytes_};

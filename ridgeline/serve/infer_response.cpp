@@ -88,7 +88,7 @@ size_t write_response(const ModelOutputs& outputs, std::string_view model, std::
                       std::string& body) {
   body.clear();
   auto out = std::back_inserter(body);
-  // Names of models and versions are letters that need no escape.
+  // Names of models and versions need no escaping.
   fmt::format_to(out, FMT_COMPILE("{{\"model_name\":\"{}\",\"model_version\":\"{}\""), model,
                  version);
   if (!request.id.empty()) body += ",\"id\":" + json_text(request.id);
@@ -111,7 +111,7 @@ size_t write_response(const ModelOutputs& outputs, std::string_view model, std::
     }
     body += "},";
   }
-  body.back() = ']';  // a request names one output at least
+  body.back() = ']';  // a request names at least one output
   body += '}';
   if (!binary) return 0;
   const size_t json = body.size();

@@ -22,7 +22,7 @@ std::string inflate_body(std::string_view packed, size_t most) {
   std::string plain;
   for (;;) {
     const size_t have = plain.size();
-    // Grows with what has come, so that a small body takes little memory whatever it says.
+    // Grows with the data so far, so that a small body takes little memory whatever it claims.
     plain.resize(std::min(most + 1, std::max<size_t>(have * 2, 4096)));
     stream.next_out = reinterpret_cast<Bytef*>(plain.data() + have);
     stream.avail_out = uInt(plain.size() - have);
@@ -51,7 +51,7 @@ bool accepts_gzip(std::string_view accepted) {
     each = each.substr(0, semicolon);
     while (!each.empty() && each.front() == ' ') each.remove_prefix(1);
     while (!each.empty() && each.back() == ' ') each.remove_suffix(1);
-    // "q=0", "q=0.0", ...: anything but that.
+    // Anything but "q=0", "q=0.0", ...
     const size_t q = weight.find("q=");
     const bool refused = q != weight.npos && weight.find_first_not_of("0. ", q + 2) == weight.npos;
     if ((each == "gzip" || each == "*") && !refused) return true;
@@ -75,7 +75,7 @@ std::string deflate_body(std::string_view plain) {
   stream.avail_in = uInt(plain.size());
   stream.next_out = reinterpret_cast<Bytef*>(packed.data());
   stream.avail_out = uInt(packed.size());
-  ::deflate(&stream, Z_FINISH);  // all of it: the room is what deflateBound() says
+  ::deflate(&stream, Z_FINISH);  // in one call, because the buffer has the size of deflateBound()
   packed.resize(packed.size() - stream.avail_out);
   return packed;
 }

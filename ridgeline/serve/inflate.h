@@ -5,13 +5,13 @@
 
 namespace ridgeline::serve {
 
-// What a body of gzip or zlib ("deflate") holds. Throws HttpError: 400 if it is damaged, 413 if it
-// holds more than `most` bytes.
+// Decompresses a body of gzip or zlib ("deflate"). Throws HttpError: 400 if it is damaged, 413 if
+// it holds more than `most` bytes.
 std::string inflate_body(std::string_view packed, size_t most);
 
-// Whether a header Accept-Encoding takes gzip.
+// Whether an Accept-Encoding header accepts gzip.
 bool accepts_gzip(std::string_view accepted);
-// The gzip of a body, fast rather than small.
+// Compresses a body with gzip, at the fastest level.
 std::string deflate_body(std::string_view plain);
 
 }  // namespace ridgeline::serve

@@ -46,7 +46,7 @@ void JobQueue::leave(const Job& job) {
 }
 
 void JobQueue::push(Job& job) {
-  const int64_t count = job.count;  // the job may be gone as soon as it is in
+  const int64_t count = job.count;  // the job may be destroyed as soon as it is queued
   std::atomic<Job*>& top = incoming_[size_t(job.priority)];
   samples_.fetch_add(count);
   job.next = top.load(std::memory_order_relaxed);
@@ -55,7 +55,7 @@ void JobQueue::push(Job& job) {
   wake();
 }
 
-// One signal is enough for any number of jobs: whoever hears it, and leaves some, gives another.
+// One signal is enough for any number of jobs: a thread that leaves some behind signals again.
 void JobQueue::wake() {
   if (!awake_.exchange(true)) ::sem_post(&signal_);
 }
@@ -96,7 +96,7 @@ bool JobQueue::wait(int64_t most, std::chrono::microseconds max_delay) {
   }
 }
 
-// What has come in goes to the ends of its lists, the oldest first.
+// Moves new jobs to the ends of their lists, the oldest first.
 void JobQueue::sort_in() {
   for (size_t level = 0; level < kPriorities; ++level) {
     Job* newest = incoming_[level].exchange(nullptr);

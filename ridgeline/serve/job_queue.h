@@ -16,14 +16,14 @@ namespace ridgeline::serve {
 
 using Clock = std::chrono::steady_clock;
 
-// Of requests: those of a higher one are computed before all others that wait.
+// The priority of requests: those of a higher one are computed before all others that wait.
 enum class Priority : uint8_t { high, normal, low };
 inline constexpr size_t kPriorities = 3;
 
-// A request's samples on their way through the queue.
+// A request's samples in the queue.
 struct Job {
   virtual ~Job() = default;
-  // The outputs are there, or the error is. Called once, by the thread that computed.
+  // The outputs or the error are ready. Called once, by the thread that computed.
   virtual void computed() noexcept = 0;
 
   std::vector<uint8_t> samples;
@@ -33,14 +33,14 @@ struct Job {
   bool overloaded = false;  // the error is that it waited too long
   Priority priority = Priority::normal;
   Clock::time_point queued, started;
-  Clock::time_point deadline = Clock::time_point::max();  // nobody wants it any more after this
-  std::atomic<bool> abandoned{false};  // whoever asked has left; set by any thread
+  Clock::time_point deadline = Clock::time_point::max();  // it is not wanted after this
+  std::atomic<bool> abandoned{false};  // the client has disconnected; set by any thread
   int64_t batch = 0;                   // samples of its launch
   Job* next = nullptr;
 };
 
-// Jobs that wait for an engine. Putting one in takes no lock and wakes an engine's thread only if
-// all of them sleep; engines' threads take turns to take jobs out.
+// Jobs that wait for an engine. Adding one takes no lock and wakes an engine's thread only if all
+// of them sleep; engines' threads take jobs out one thread at a time.
 class JobQueue {
  public:
   struct Limits {
@@ -52,19 +52,19 @@ class JobQueue {
   JobQueue(const JobQueue&) = delete;
   JobQueue& operator=(const JobQueue&) = delete;
 
-  // Counts a job as waiting; false: there are too many.
+  // Counts a job as waiting; returns false if there are too many.
   bool admit(const Job& job);
-  // It waits no longer.
+  // Counts a job as no longer waiting.
   void leave(const Job& job);
   // Puts an admitted job in, and wakes a thread.
   void push(Job& job);
 
-  // Waits until there are jobs worth a launch: as many samples as `most`, or some that have waited
-  // for `max_delay`. False: stop() was called and none is left.
+  // Waits until there are jobs worth a launch: `most` samples, or some that have waited for
+  // `max_delay`. Returns false if stop() was called and none is left.
   bool wait(int64_t most, std::chrono::microseconds max_delay);
   struct Taken {
-    Job* jobs = nullptr;     // of one launch; a job that is larger than a launch goes alone
-    Job* dropped = nullptr;  // that nobody wants any more
+    Job* jobs = nullptr;     // of one launch; a job larger than a launch is alone
+    Job* dropped = nullptr;  // that are no longer wanted
   };
   Taken take(int64_t most);
   void stop();
@@ -85,7 +85,7 @@ class JobQueue {
   std::atomic<size_t> bytes_{0};
   std::atomic<bool> stop_{false}, awake_{false};
   sem_t signal_;
-  std::mutex taking_;  // among engines' threads alone
+  std::mutex taking_;  // among engines' threads only
   std::array<List, kPriorities> waiting_;
 };
 

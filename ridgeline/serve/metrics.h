@@ -13,7 +13,7 @@
 
 namespace ridgeline::serve {
 
-// Counts of observations up to each bound, as Prometheus has them. Observing takes no lock.
+// Counts of observations up to each bound, in Prometheus' form. Observing takes no lock.
 class Histogram {
  public:
   explicit Histogram(std::span<const double> bounds);  // ascending; they outlive it
@@ -31,21 +31,21 @@ class Histogram {
   std::atomic<double> sum_{0};
 };
 
-// What is counted for one model, whatever file it was loaded from last.
+// The counters of one model, whatever file it was loaded from last.
 struct ModelMetrics {
   std::atomic<uint64_t> good{0}, refused{0}, failed{0}, turned_away{0};  // 200, 4xx, 5xx, 503
   std::atomic<uint64_t> abandoned{0},
       expired{0};  // while they waited: the client left, or too long
   std::atomic<uint64_t> samples{0}, batches{0}, loads{0}, failed_loads{0};
   std::atomic<int64_t> waiting{0}, waiting_samples{0};
-  std::atomic<double> limit_seconds{0};  // that its launches would take at the device's limit
+  std::atomic<double> limit_seconds{0};  // of its launches at the device's limit
   Histogram batch_samples{Histogram::samples()};
   Histogram request_seconds{Histogram::seconds()};
   Histogram queue_seconds{Histogram::seconds()};
   Histogram compute_seconds{Histogram::seconds()};
 };
 
-// What /metrics shows.
+// The metrics that /metrics shows.
 class Metrics {
  public:
   std::atomic<uint64_t> connections_accepted{0}, connections_refused{0}, timed_out{0};
@@ -53,9 +53,9 @@ class Metrics {
   std::atomic<uint64_t> bytes_in{0}, bytes_out{0};
 
   void count_status(int status);
-  // Made when first asked for, and kept.
+  // Created on first use, and kept.
   std::shared_ptr<ModelMetrics> of_model(const std::string& name, const std::string& version);
-  // Seconds that a device has computed; made when first asked for, and kept.
+  // The seconds that a device has computed; created on first use, and kept.
   std::shared_ptr<std::atomic<double>> busy_seconds(const std::string& device);
   std::string to_text() const;
 

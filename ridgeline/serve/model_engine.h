@@ -9,8 +9,8 @@
 
 namespace ridgeline::serve {
 
-// Plans of a model for 1, 2, 4, ... `most` samples on a device; what they compute counts as seconds
-// in `busy`. `inputs` is the type of the prepared samples.
+// Makes plans of a model for 1, 2, 4, ... `most` samples on a device; their seconds are added to
+// `busy`. `inputs` is the type of the prepared samples.
 std::unique_ptr<Engine> make_engine(const engine::LoadedModel& model, const std::string& device,
                                     DType inputs, int64_t most,
                                     std::shared_ptr<std::atomic<double>> busy);

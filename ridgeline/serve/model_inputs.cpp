@@ -20,7 +20,7 @@ std::vector<int64_t> with_samples(const Shape& shape) {
 }
 
 TensorSpec spec_of(const data::NumberFeature& feature) {
-  // A truth that may be missing is a number that may be NaN.
+  // A boolean that may be missing is a number that may be NaN.
   const bool truth = feature.boolean && feature.missing == data::MissingRule::refuse;
   const Datatype number = feature.shape.rank() == 0 ? Datatype::fp64 : Datatype::fp32;
   return {feature.field, truth ? Datatype::boolean : number, with_samples(feature.shape)};
@@ -72,7 +72,7 @@ ModelInputs::ModelInputs(const engine::LoadedModel& model) : model_(model) {
   }
   sample_bytes_ = size_t(input.numel()) * size_of(dtype_);
   if (model.preparation && model.preparation->sequence() != nullptr) {
-    sample_bytes_ += sizeof(int32_t);  // its timesteps
+    sample_bytes_ += sizeof(int32_t);  // its number of timesteps
   }
   if (declared_ == 0) declared_ = specs_.size();
 }
@@ -98,7 +98,7 @@ int64_t ModelInputs::prepare(InferRequest& request, size_t most_bytes,
     try {
       return prepare_fields(request, most_bytes, samples);
     } catch (const Error& error) {
-      // Errors of data begin with the file that they are from, which there is none of here.
+      // Error(data) messages begin with a file name, which does not exist here.
       std::string_view what = error.what();
       while (what.starts_with(": ")) what.remove_prefix(2);
       refuse(400, "{}", what);
@@ -138,7 +138,7 @@ int64_t ModelInputs::prepare_fields(const InferRequest& request, size_t most_byt
                                     std::vector<uint8_t>& samples) const {
   const data::Preparation& preparation = *model_.preparation;
   data::FieldSet set("the request");
-  std::vector<InputTensor> columns;  // of a table that came as one tensor
+  std::vector<InputTensor> columns;  // of a table given as one tensor
   const auto joined = std::ranges::find_if(
       request.inputs, [&](const InputTensor& tensor) { return tensor.spec >= declared_; });
   if (joined != request.inputs.end()) {

@@ -10,20 +10,20 @@
 
 namespace ridgeline::serve {
 
-// What a model gives: its numbers, in the units of its data, and the class of each sample where it
-// has classes.
+// A model's outputs: its numbers, in the units of its data, and the class of each sample if it has
+// classes.
 class ModelOutputs {
  public:
   explicit ModelOutputs(const engine::LoadedModel& model);  // which must outlive it
 
-  static constexpr size_t kNumbers = 0, kLabel = 1;  // places in declared()
+  static constexpr size_t kNumbers = 0, kLabel = 1;  // indices in declared()
   std::span<const TensorSpec> declared() const { return specs_; }
-  int64_t width() const { return width_; }  // numbers a sample
+  int64_t width() const { return width_; }  // numbers per sample
 
-  // Turns what the net gave for some samples into the units of the data.
+  // Converts the net's outputs for some samples to the units of the data.
   void restore(std::span<float> numbers) const;
-  int64_t label(std::span<const float> sample) const;  // the place of the largest
-  // The name of class `label`; empty where classes have none, and labels are INT64.
+  int64_t label(std::span<const float> sample) const;  // the index of the largest
+  // The name of class `label`; empty if classes have no names, and labels are INT64.
   const std::string& class_name(int64_t label) const { return class_names_[size_t(label)]; }
 
  private:

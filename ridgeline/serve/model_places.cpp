@@ -10,7 +10,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The file of a model in a folder of its own, or of a version. Null: there is none.
+// Returns the file of a model in its own folder, or in that of a version; null if there is none.
 const char* model_file_in(const fs::path& folder) {
   std::error_code ignored;
   for (const char* name : {"model.safetensors", "model.onnx"}) {
@@ -25,7 +25,7 @@ bool is_model_file(const fs::path& path) {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// The folder of a run has the name that its model goes by.
+// A run's folder gives its model the name.
 std::string name_of(const fs::path& path) {
   fs::path at = path;
   if (!at.has_filename()) at = at.parent_path();  // "runs/fashion/"
@@ -96,7 +96,7 @@ std::vector<ModelPlace> find_models(const fs::path& folder) {
   const auto add = [&](std::string name, std::string version, fs::path path) {
     if (is_model_name(name)) places.push_back({std::move(name), std::move(version), path});
   };
-  // What vanishes while it is looked at is not there.
+  // A file that disappears meanwhile is skipped.
   for (; entries != fs::directory_iterator(); entries.increment(error)) {
     if (error) break;
     const fs::path& path = entries->path();

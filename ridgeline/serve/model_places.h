@@ -7,25 +7,26 @@
 
 namespace ridgeline::serve {
 
-// Where a version of a model is.
+// The location of a version of a model.
 struct ModelPlace {
   std::string name, version = "1";
   std::filesystem::path path;
 };
 
-// Letters, digits and . _ -, not a dot first, at most 128: what may stand in a URL and in a path.
+// Letters, digits and . _ -, not beginning with a dot, at most 128: safe in a URL and in a path.
 bool is_model_name(std::string_view text);
-bool is_version(std::string_view text);  // digits, at most 18, without zeros before them
+bool is_version(std::string_view text);  // digits, at most 18, without leading zeros
 
-// "runs/fashion", "net=runs/fashion" or "net:2=runs/fashion". Without a name it is that of the
-// folder or file. Throws usage for a name that cannot be one.
+// Parses "runs/fashion", "net=runs/fashion" or "net:2=runs/fashion". The default name is that of
+// the folder or file. Throws Error(usage) for an invalid name.
 ModelPlace parse_place(const std::string& text);
 
-// The models of a folder: NAME.safetensors, NAME/model.safetensors (the folder of a run), or
-// NAME/VERSION/model.safetensors. By name, then by version. Throws io if there is no such folder.
+// Finds the models of a folder: NAME.safetensors, NAME/model.safetensors (the folder of a run), or
+// NAME/VERSION/model.safetensors. Sorted by name, then by version. Throws Error(io) if there is no
+// such folder.
 std::vector<ModelPlace> find_models(const std::filesystem::path& folder);
 
-// By number: "9" before "10".
+// Compares by number: "9" before "10".
 bool version_less(std::string_view a, std::string_view b);
 
 }  // namespace ridgeline::serve

@@ -53,10 +53,10 @@ Repository::Repository(const ServeOptions& options, Metrics& metrics)
   if (given_.empty() && options.folder.empty()) {
     throw_error(ErrorKind::usage, "serve needs a model: give MODEL, NAME=MODEL or --models DIR");
   }
-  if (!options.folder.empty()) find_models(options.folder);  // throws if it is not there
+  if (!options.folder.empty()) find_models(options.folder);  // throws if it does not exist
 }
 
-// A name of the command line hides the same name of the folder.
+// A model of the command line hides one of the same name in the folder.
 std::vector<ModelPlace> Repository::places(const std::string& name) const {
   std::vector<ModelPlace> all = given_;
   if (!options_.folder.empty()) {
@@ -149,7 +149,7 @@ void Repository::reload_all() {
   }
 }
 
-// Of each model of the folder: its versions, and times and sizes of their files.
+// Returns, for each model of the folder, its versions, and times and sizes of their files.
 std::map<std::string, std::string> Repository::folder_states() const {
   std::map<std::string, std::string> states;
   for (const ModelPlace& place : places({})) {
@@ -170,10 +170,10 @@ void Repository::poll() {
   std::map<std::string, std::string> now;
   try {
     now = folder_states();
-  } catch (const std::exception& error) {  // the folder itself is gone: perhaps for a moment
+  } catch (const std::exception& error) {  // the folder itself is gone, perhaps for a moment
     return;
   }
-  if (!seen_) seen_ = now;  // the first look: load_all() has just loaded them
+  if (!seen_) seen_ = now;  // the first check: load_all() has just loaded them
   const std::map<std::string, std::string> before = std::exchange(*seen_, now);
   for (const auto& [name, state] : now) {
     const auto old = before.find(name);

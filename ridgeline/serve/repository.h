@@ -14,12 +14,12 @@
 
 namespace ridgeline::serve {
 
-// The models that answer at one moment.
+// The models that are served at one moment.
 class ModelTable {
  public:
   using Versions = std::vector<std::shared_ptr<const ServedModel>>;  // ascending
 
-  // An empty version is the highest. Null: there is none.
+  // An empty version means the highest. Returns null if there is none.
   const std::shared_ptr<const ServedModel>* find(std::string_view name,
                                                  std::string_view version) const;
   std::vector<std::string> versions(std::string_view name) const;
@@ -30,33 +30,34 @@ class ModelTable {
   std::map<std::string, Versions, std::less<>> models_;
 };
 
-// Loads models and puts them in each other's place. A table is never changed once it is seen:
-// requests keep the one that they began with, and a model goes when the last of them is answered.
+// Loads and replaces models. A published table never changes: requests keep the one that they began
+// with, and a model is destroyed when the last of them is answered.
 class Repository {
  public:
   Repository(const ServeOptions& options, Metrics& metrics);
 
-  // Everything there is. Throws for a model that the command line names; bad ones of the folder are
-  // said on stderr and left out.
+  // Loads all models. Throws for a model that the command line names; bad ones of the folder are
+  // reported on stderr and skipped.
   void load_all();
-  // All versions of a model, or none: what was there stays if one of them is bad. Throws usage for
-  // a name that is not known, else what loading throws.
+  // Loads all versions of a model, or none: the old ones stay if one of them is bad. Throws
+  // Error(usage) for an unknown name, else the error of loading.
   void load(const std::string& name);
-  void unload(const std::string& name);  // throws usage for a name that is not loaded
-  // Loads again what is loaded. What is bad stays as it was, and is said on stderr.
+  void unload(const std::string& name);  // throws Error(usage) for a name that is not loaded
+  // Reloads all models. A bad one keeps its old state, and is reported on stderr.
   void reload_all();
 
-  // Looks at the folder: loads what is new or has changed since the last look, and takes out what
-  // is gone. What is bad is said on stderr once, and tried again when it changes.
+  // Checks the folder: loads models that are new or changed since the last check, and removes those
+  // that are gone. Bad ones are reported on stderr once, and tried again when they change.
   void poll();
 
-  // Grows with every change of the table.
+  // Increases with every change of the table.
   uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
   std::shared_ptr<const ModelTable> table() const;
-  // All that could be loaded, as the protocol's repository index; only what is ready if so asked.
+  // All models that could be loaded, as the protocol's repository index; optionally only those that
+  // are ready.
   std::string index(bool ready_only) const;
 
-  // Frees models that nobody uses any more. Not for threads that requests wait for.
+  // Frees models that are no longer used. Not for threads that requests wait for.
   void drop_retired();
 
  private:
@@ -67,10 +68,10 @@ class Repository {
   const ServeOptions& options_;
   Metrics& metrics_;
   std::vector<ModelPlace> given_;  // on the command line
-  // What the folder's files looked like when poll() last did, by model. For poll() alone.
+  // The state of the folder's files at the last poll(), by model. Used by poll() only.
   std::optional<std::map<std::string, std::string>> seen_;
   std::mutex loading_;        // one change at a time
-  mutable std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;  // for the following members
   std::shared_ptr<const ModelTable> table_;
   std::map<std::string, std::string> reasons_;  // why the last load of a model failed
   ModelTable::Versions retired_;

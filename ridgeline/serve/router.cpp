@@ -60,7 +60,7 @@ std::optional<size_t> parse_length(std::string_view text) {
 }
 
 int status_of(ErrorKind kind) {
-  // What a request, or the file it names, has caused; anything else is the server's.
+  // The request, or the file it names, caused the error; otherwise the server did.
   const bool theirs =
       kind == ErrorKind::usage || kind == ErrorKind::data || kind == ErrorKind::model;
   return theirs ? 400 : 500;
@@ -76,7 +76,7 @@ void RouterState::refresh() {
 }
 
 void RouterState::compute() {
-  // Answers may bring new requests of the same connections, which come to the list's end.
+  // Answers may bring new requests of the same connections, which are appended to the list.
   for (size_t i = 0; i < due.size(); ++i) {
     Due each = std::move(due[i]);
     each.model->batcher().compute(each.jobs, thread);
@@ -149,7 +149,7 @@ bool Router::route(Exchange& exchange, RouterState& state) {
   want_method(exchange, "GET");
   if (count == 0) {
     answer(exchange, "text/html; charset=utf-8", std::string(kPage));
-    // The page is self-contained and talks to this server alone.
+    // The page is self-contained and connects only to this server.
     exchange.headers =
         "Content-Security-Policy: default-src 'self' 'unsafe-inline'; frame-ancestors 'none'\r\n";
   } else if (count == 1 && parts[0] == "v2") {
@@ -166,7 +166,7 @@ bool Router::route(Exchange& exchange, RouterState& state) {
   return true;
 }
 
-// Probes and the page need no token: they tell nothing about the models.
+// Probes and the page need no token: they reveal nothing about the models.
 void Router::check_allowed(const Exchange& exchange, RouterState& state, Path path) const {
   const bool open = path.empty() || (path.size() == 3 && path[1] == "health") ||
                     (path.size() == 1 && path[0] == "openapi.json");

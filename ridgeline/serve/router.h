@@ -15,16 +15,16 @@
 
 namespace ridgeline::serve {
 
-// What one thread of connections keeps from request to request.
+// The state that a connection thread keeps between requests.
 struct RouterState {
   RouterState(const ServeOptions& options, const Repository& repository, size_t thread)
       : parser(options.most_tensors), repository(repository), thread(thread) {
     refresh();
   }
 
-  // Looks whether models have changed.
+  // Checks whether models have changed.
   void refresh();
-  // Computes what was submitted to be computed by this thread.
+  // Computes the jobs that were submitted for this thread.
   void compute();
 
   RequestParser parser;
@@ -36,25 +36,26 @@ struct RouterState {
     std::shared_ptr<const ServedModel> model;
     std::vector<Job*> jobs;
   };
-  std::vector<Due> due;  // what compute() is to compute
-  bool queued = false;   // the last request waits for a thread of an engine
+  std::vector<Due> due;  // jobs for compute()
+  bool queued = false;   // the last request waits for an engine's thread
   std::shared_ptr<const Tokens> tokens;
   uint64_t tokens_generation = 0;
 };
 
-// Knows what each method and path does: health, metadata, infer, the repository, metrics, the page.
+// Handles each method and path: health, metadata, inference, the repository, metrics, the page.
 class Router {
  public:
   Router(const ServeOptions& options, Repository& repository, Metrics& metrics,
          Background& background);
 
-  // Answers, and returns true; or sees to it that exchange.computed() or answered() is called, and
-  // returns false. If state.due is not empty afterwards, state.compute() must be called soon.
+  // Answers, and returns true; or arranges that exchange.computed() or answered() is called, and
+  // returns false. If state.due is then not empty, state.compute() must be called soon.
   bool handle(Exchange& exchange, RouterState& state);
   // Writes the response of a request whose samples are computed.
   void complete(Exchange& exchange);
 
-  // A response with the error's sentence. For connections too: a request that is no HTTP.
+  // Writes a response with the error's sentence. Connections use it too, for a request that is not
+  // HTTP.
   static void answer_error(Exchange& exchange, int status, std::string_view message);
 
   void set_ready(bool ready) { ready_.store(ready); }
@@ -79,7 +80,7 @@ class Router {
   Metrics& metrics_;
   Background& background_;
   std::atomic<bool> ready_{false};
-  // Threads of connections have copies of their own, and look here when the number has changed.
+  // Connection threads have their own copies, and check here when the number has changed.
   std::atomic<uint64_t> tokens_generation_{1};
   mutable std::mutex tokens_mutex_;
   std::shared_ptr<const Tokens> tokens_;

@@ -33,7 +33,7 @@ void check_address(const ServeOptions& options) {
               options.host);
 }
 
-// Signals of the process as something to wait for. Threads made after it leave them alone.
+// Receives the signals of the process in a descriptor. Threads created later do not get them.
 class Signals {
  public:
   Signals() {
@@ -49,7 +49,7 @@ class Signals {
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
 
-  // Waits for a signal, and returns it; 0: the time is over, or wake() was called.
+  // Waits for a signal and returns it; 0 after a timeout or wake().
   int wait(std::chrono::milliseconds time) const {
     pollfd wanted[] = {{signals_.get(), POLLIN, 0}, {event_.get(), POLLIN, 0}};
     ::poll(wanted, 2, int(time.count()));
@@ -60,10 +60,10 @@ class Signals {
     return came ? int(info.ssi_signo) : 0;
   }
 
-  // By any thread.
+  // Called by any thread.
   void wake() const {
     const uint64_t one = 1;
-    if (::write(event_.get(), &one, sizeof one) < 0) return;  // it is awake already
+    if (::write(event_.get(), &one, sizeof one) < 0) return;  // it is already awake
   }
 
  private:
@@ -71,7 +71,7 @@ class Signals {
   Descriptor signals_, event_;
 };
 
-// A server from its start to its end.
+// A server from start to end.
 class Service {
  public:
   explicit Service(const ServeOptions& options)
@@ -102,7 +102,8 @@ class Service {
   }
 
  private:
-  // Models are loaded beside, so that the server tells that it lives, and signals are heard.
+  // Models are loaded on another thread, so that the server reports that it is alive and handles
+  // signals.
   void load() {
     std::exception_ptr failure;
     std::atomic<bool> loaded = false;
@@ -117,7 +118,7 @@ class Service {
     });
     while (!loaded) {
       const int signal = signals_.wait(std::chrono::seconds(1));
-      if (signal == SIGINT || signal == SIGTERM) std::_Exit(128 + signal);  // nobody was served
+      if (signal == SIGINT || signal == SIGTERM) std::_Exit(128 + signal);  // nothing served yet
     }
     if (failure) std::rethrow_exception(failure);
     if (options_.poll_time.count() > 0) repository_.poll();
@@ -158,14 +159,14 @@ class Service {
     if (!server_->drained()) {
       say(fmt::format("{} connections were cut off after {} s", metrics_.connections.load(),
                       options_.drain_time.count()));
-      std::_Exit(0);  // other threads still work for them
+      std::_Exit(0);  // other threads still use them
     }
     server_.reset();
     return 0;
   }
 
   const ServeOptions& options_;
-  Signals signals_;  // before any thread
+  Signals signals_;  // before any thread is created
   Metrics metrics_;
   Repository repository_;
   LogFile log_;
@@ -181,7 +182,7 @@ int serve(const ServeOptions& options) {
   check_address(options);
   try {
     return Service(options).run();
-  } catch (const boost::system::system_error& error) {  // of the sockets and of what waits for them
+  } catch (const boost::system::system_error& error) {  // of the sockets and timers
     const bool files = error.code().value() == EMFILE || error.code().value() == ENFILE;
     throw_error(ErrorKind::io, "the server cannot run: {}{}", error.what(),
                 files ? "; raise ulimit -n" : "");

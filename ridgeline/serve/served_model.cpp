@@ -20,7 +20,7 @@ engine::LoadedModel load(const std::filesystem::path& path, const ServeOptions& 
   return model;
 }
 
-// The names of the devices that instances are spread over, each settled.
+// Returns the devices of the instances, with "auto" resolved.
 std::vector<std::string> devices_of(const ServeOptions& options) {
   std::vector<std::string> names;
   for (const std::string& each : options.devices) {
@@ -30,7 +30,7 @@ std::vector<std::string> devices_of(const ServeOptions& options) {
   return names;
 }
 
-// A GPU belongs to the thread that has opened it. Each device that was named computes.
+// A GPU belongs to the thread that has opened it. Each named device computes.
 BatchOptions for_devices(BatchOptions options, const std::vector<std::string>& devices) {
   for (const std::string& each : devices) {
     if (!engine::choose_device(each).is_host()) options.inline_limit = options.inline_limit.zero();

@@ -13,11 +13,11 @@
 namespace ridgeline::serve {
 
 // A version of a model, loaded and ready to compute. Whoever has submitted a job keeps it alive
-// until the job is done; its threads are joined when it goes, so the last owner must not be one of
+// until the job is done; its destructor joins its threads, so the last owner must not be one of
 // them.
 class ServedModel {
  public:
-  // Throws what loading and planning throw.
+  // Throws the errors of loading and planning.
   ServedModel(std::string name, std::string version, const std::filesystem::path& path,
               const ServeOptions& options, Metrics& metrics);
 
@@ -29,7 +29,7 @@ class ServedModel {
   ModelMetrics& metrics() const { return *metrics_; }
   Batcher& batcher() const { return *batcher_; }
 
-  // The protocol's description of it, as JSON; `versions` are all that are there.
+  // Returns the protocol's description of it, as JSON; `versions` are all existing ones.
   std::string metadata(const std::vector<std::string>& versions) const;
 
  private:

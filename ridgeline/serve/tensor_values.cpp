@@ -26,7 +26,7 @@ void read_numbers(std::span<const uint8_t> bytes, NumberSink& sink) {
     } else if constexpr (std::is_floating_point_v<T>) {
       sink.add(double(value), int64_t(i));
     } else if constexpr (std::is_same_v<T, uint64_t>) {
-      // What no int64 holds is in the range of no whole type that a model declares.
+      // A value above int64 is out of range for every integer type that a model declares.
       value > uint64_t(INT64_MAX) ? sink.add(double(value), int64_t(i))
                                   : sink.add(int64_t(value), int64_t(i));
     } else {

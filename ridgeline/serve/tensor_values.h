@@ -9,7 +9,8 @@
 namespace ridgeline::serve {
 
 // Checks one number of a request against the declared type of its input and appends it. `place`
-// counts the numbers before it, and `what` is the input's place in the request, both for messages.
+// counts the numbers before it, and `what` is the input's position in the request, both for
+// messages.
 class NumberSink {
  public:
   NumberSink(Datatype declared, std::vector<uint8_t>& to, const std::string& what)
@@ -17,7 +18,7 @@ class NumberSink {
 
   void add(int64_t value, int64_t place);
   void add(double value, int64_t place);
-  // Space for `count` numbers.
+  // Reserves space for `count` numbers.
   void reserve(int64_t count);
 
  private:
@@ -31,9 +32,9 @@ class NumberSink {
   const std::string& what_;
 };
 
-// Appends the binary values of a tensor, little-endian numbers of the type `given` or texts with
-// their lengths before them, in the declared type. `count` is how many the shape asks for. Throws
-// HttpError 400 when the bytes are not exactly these.
+// Appends the binary values of a tensor, little-endian numbers of the type `given` or texts
+// preceded by their lengths, in the declared type. `count` is the number that the shape requires.
+// Throws HttpError 400 if the bytes do not match exactly.
 void read_binary(std::span<const uint8_t> bytes, Datatype given, Datatype declared, int64_t count,
                  const std::string& what, InputTensor& to);
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kMostFile = size_t{1} << 20;
 
-// Every byte of what was given is looked at, also after a difference.
+// Compares every byte, also after a difference.
 bool equal(std::string_view given, std::string_view token) {
   uint32_t difference = given.size() == token.size() ? 0 : 1;
   for (size_t i = 0; i < given.size(); ++i) {

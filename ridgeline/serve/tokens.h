@@ -7,16 +7,17 @@
 
 namespace ridgeline::serve {
 
-// Bearer tokens that open the server. Comparing takes the same time whatever is given.
+// Bearer tokens for access to the server. Comparison takes the same time for any input.
 class Tokens {
  public:
-  Tokens() = default;  // none: everybody may ask
-  // A token a line; empty lines and those that begin with # are left out. Throws io if the file
-  // cannot be read, usage if it holds no token or one with blanks or control codes in it.
+  Tokens() = default;  // none: access for everybody
+  // Reads one token per line; empty lines and those that begin with # are skipped. Throws Error(io)
+  // if the file cannot be read, Error(usage) if it holds no token or one with blanks or control
+  // codes.
   static Tokens read(const std::filesystem::path& file);
 
   bool wanted() const { return !tokens_.empty(); }
-  // Whether this value of the header Authorization has one of the tokens.
+  // Whether this Authorization header has one of the tokens.
   bool accept(std::string_view authorization) const;
 
  private:

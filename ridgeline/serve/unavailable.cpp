@@ -1,7 +1,7 @@
 #include "ridgeline/core/error.h"
 #include "ridgeline/serve/options.h"
 
-// Takes the place of the server in a build without Boost or simdjson.
+// Replaces the server in a build without Boost or simdjson.
 namespace ridgeline::serve {
 
 int serve(const ServeOptions&) {

@@ -1,4 +1,4 @@
-// cpu.batch_norm_relu.blocked, the same with a max pool of 2 x 2 behind it, and their gradients, on
+// cpu.batch_norm_relu.blocked, its variant with a 2 x 2 max pool after it, and their gradients, on
 // oneDNN's blocked images: two passes over the images instead of five, and two instead of nine.
 #ifdef RIDGELINE_HAVE_ONEDNN
 
@@ -18,7 +18,8 @@ using simd::BlockedNormShape;
 
 int64_t block_size() { return blocked_tag() == Tag::nChw16c ? 16 : 8; }
 
-// Of images `in` as the normalisation sees them, which does not care for their width, or the pool.
+// Describes images `in` as the normalisation sees them, which ignores their width, or as the pool
+// does.
 BlockedNormShape shape_of(int64_t n, const Image& in, const PoolShape* pool) {
   const Image& image = pool != nullptr ? pool->in : in;
   return {n, image.c, block_size(), image.h, image.w, pool != nullptr};
@@ -28,7 +29,7 @@ bool add_image(std::vector<FormatUse>& uses, const Value& value, const Image& im
   return add_use(uses, value, image_memory(value.shape[0], image, blocked_tag()), image);
 }
 
-// Why the kernels cannot take these operands; "" when they can. `pool`: null without one.
+// Returns why the kernels cannot take these operands, or "". `pool` is null without one.
 std::string refuse_norm(const Values& values, const Image& in, const PoolShape* pool) {
   if (in.pixels() < 2) return "takes images of two pixels or more";
   const Slide two{2, 2, 0, 1};
@@ -42,8 +43,8 @@ std::string refuse_norm(const Values& values, const Image& in, const PoolShape* 
   return refuse(values);
 }
 
-// What a step keeps of each channel, those that fill up the last block at the end as zeros: numbers
-// that the passes over the images use, and two sums of each thread's samples.
+// A step's values for each channel, with zeros for the padding of the last block: numbers that the
+// passes over the images use, and two sums of each thread's samples.
 struct Channels {
   float* used[5];
   std::vector<double*> sums[2];
@@ -64,7 +65,7 @@ float or_else(const float* values, int64_t c, float otherwise) {
   return values != nullptr ? values[c] : otherwise;
 }
 
-// --- Forward ---
+// Forward
 
 struct ForwardOps {
   const BatchNorm* norm = nullptr;
@@ -188,7 +189,7 @@ class ForwardStep final : public Step {
   int64_t* batches_;
 };
 
-// --- Backward ---
+// Backward
 
 struct BackwardOps {
   const MaxPoolGrad* pool = nullptr;
@@ -230,8 +231,8 @@ Cover covers_backward(const Rest& rest, bool pooled) {
     cover.skips.push_back(inside.id);
   }
   const Image out = pooled ? ops->pool->shape.out() : norm.in;
-  // The pool's output is not looked at, but asked for as it lies: a conversion would be for
-  // nothing.
+  // The pool's output is not read, but it is taken in its current format, because a conversion
+  // would be useless.
   if (!add_image(cover.reads, norm.x, norm.in) ||
       !add_image(cover.reads, ops->relu->saved, norm.in) ||
       !add_image(cover.reads, ops->dy(), out) ||
@@ -307,7 +308,7 @@ class BackwardStep final : public Step {
   Channels channels_;
   simd::BlockedNormGradArgs args_{};
   const float *gamma_, *mean_, *rstd_;
-  float *dgamma_, *dbeta_;  // null where not wanted
+  float *dgamma_, *dbeta_;  // null if not wanted
 };
 
 template <typename Covers, typename Prepare>

@@ -1,5 +1,5 @@
-// cpu.conv2d.onednn and its relatives, each with images plain and in blocks of channels. Weights
-// stay in our layout; a copy in oneDNN's is made in each run, which is little beside the work of a
+// cpu.conv2d.onednn and its gradients, each with images plain and in blocks of channels. Weights
+// stay in our layout; a copy in oneDNN's is made in each run, which is cheap beside the work of a
 // training step, or once for an inference call, whose kernels have "fixed" in their names. Only
 // direct algorithms are used: Winograd's errors exceed the bound of a kernel.
 #ifdef RIDGELINE_HAVE_ONEDNN
@@ -16,10 +16,10 @@ using Forward = dnnl::convolution_forward;
 using BackwardData = dnnl::convolution_backward_data;
 using BackwardWeights = dnnl::convolution_backward_weights;
 
-// Nothing but the result is wanted of a forward pass: backward ones work from x.
+// The backward passes start from x, so a forward pass only needs to give its result.
 constexpr auto kInference = dnnl::prop_kind::forward_inference;
 
-// The operands of a convolution as oneDNN is told of them.
+// The operands of a convolution as oneDNN describes them.
 struct Operands {
   Operands(const Conv2dShape& shape, Dim n, bool has_bias, Layout layout)
       : x(image(n, shape.in, layout)),
@@ -120,7 +120,7 @@ const char* forward_name() {
   return kFixed ? "conv2d_fixed" : "conv2d";
 }
 
-// kFixed: the weights never change, and are copied into oneDNN's layout once.
+// kFixed: the weights never change, so they are copied into oneDNN's layout once.
 template <bool kActivated, bool kFixed>
 std::unique_ptr<Step> prepare_forward(const Span& span, const Binding& binding, Layout layout) {
   const auto& op = span.get<Conv2d>(0);

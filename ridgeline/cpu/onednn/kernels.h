@@ -4,10 +4,10 @@
 
 namespace ridgeline::cpu {
 
-// The kernels that call oneDNN or take its layouts, fp32. Empty in a build without oneDNN.
+// The kernels that call oneDNN or use its layouts, fp32. Empty in a build without oneDNN.
 KernelTable onednn_kernels();
 KernelTable onednn_recurrent_kernels();
-// Those that read weights when they are prepared.
+// Kernels that read weights when they are prepared.
 KernelTable onednn_fixed_kernels();
 
 // The kernels of each family; each family has one file.
@@ -17,6 +17,6 @@ KernelTable onednn_conv_kernels();
 KernelTable onednn_fixed_conv_kernels();
 KernelTable onednn_pool_kernels();
 KernelTable onednn_norm_kernels();
-KernelTable blocked_norm_kernels();  // our own, on oneDNN's images
+KernelTable blocked_norm_kernels();  // our own, on oneDNN's blocked images
 
 }  // namespace ridgeline::cpu

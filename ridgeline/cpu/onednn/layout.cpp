@@ -17,8 +17,8 @@ struct Parsed {
   Image image;  // all pixels in one row
 };
 
-// "" or "onednn:nChw16c:32x196"; nothing for the formats of others. A plain value has the image of
-// the other side of the conversion.
+// "" or "onednn:nChw16c:32x196"; nothing for other formats. A plain value has the image of the
+// other side of the conversion.
 std::optional<Parsed> parse(const Format& format) {
   if (!format.starts_with(kPrefix)) return std::nullopt;
   for (const auto& [name, tag] : kTags) {
@@ -38,8 +38,8 @@ std::optional<Parsed> parse(const Format& format) {
 bool converts(const Value& value, const Format& from, const Format& to) {
   if (value.dtype != DType::fp32 || value.shape.rank() != 2) return false;
   const auto before = parse(from), after = parse(to);
-  // A reorder moves an image's numbers. Seen as another image, of other channels, the same values
-  // lie in another order, to which only the plain format leads.
+  // A reorder moves an image's numbers. As an image with other channels the same values have
+  // another order, which only the plain format can produce.
   if (before && after && (before->image.c != after->image.c || before->image.w != after->image.w)) {
     return false;
   }
@@ -62,12 +62,14 @@ std::unique_ptr<Step> prepare(const Span&, const Binding& binding) {
   });
 }
 
-// The format of a value that lies as `memory` says; nothing when oneDNN chose what we do not name.
+// Returns the format of a value with the layout `memory`; nothing if oneDNN chose a layout without
+// a name.
 std::optional<Format> format_of(const dnnl::memory::desc& memory, Dim n, const Image& image) {
   if (memory == image_memory(n, image, Tag::nchw)) return Format{};
   for (const auto& [name, tag] : kTags) {
     if (memory != image_memory(n, image, tag)) continue;
-    // One block of channels is all channels last: the same bytes have one name.
+    // A single block of channels is the same as channels last, and the same bytes must have one
+    // name.
     const bool one_block = tag == Tag::nhwc && (image.c == 16 || image.c == 8);
     const std::string_view named = !one_block ? name : image.c == 16 ? "nChw16c" : "nChw8c";
     return fmt::format("{}{}:{}x{}", kPrefix, named, image.c, image.pixels());

@@ -10,8 +10,8 @@ namespace ridgeline::cpu {
 // oneDNN's kernels take images in one of two layouts: plain, or with the channels in blocks. The
 // blocked layouts are formats of the values: "onednn:nChw16c:32x196" has 32 channels of 196 pixels.
 // The table holds kernels for both layouts, and the planner weighs the conversions. The channels
-// that fill up the last block are zero (plan/padding.h): oneDNN's primitives count on it, and
-// multiply them by weights of zero, which makes NaN of anything that is not finite.
+// that pad the last block are zero (plan/padding.h): oneDNN's primitives rely on it, and multiply
+// them by weights of zero, which turns anything that is not finite into NaN.
 enum class Layout { plain, blocked };
 
 using Tag = dnnl::memory::format_tag;
@@ -20,15 +20,15 @@ inline dnnl::memory::desc image_memory(Dim n, const Image& image, Tag tag) {
   return {{n, image.c, image.h, image.w}, dnnl::memory::data_type::f32, tag};
 }
 
-// The block of channels that this CPU's kernels want.
+// The block of channels that suits this CPU's kernels.
 Tag blocked_tag();
 
-// Adds to `uses` what `memory` needs when it is not plain; false when it has no name.
+// Adds the format of `memory` to `uses` unless it is plain; returns false if it has no name.
 bool add_use(std::vector<FormatUse>& uses, const Value& value, const dnnl::memory::desc& memory,
              const Image& image);
 
-// Asks oneDNN for the primitive when a kernel's cover is computed: which layouts it wants decides
-// the formats.
+// Asks oneDNN for the primitive when a kernel's cover is computed, because its layouts decide the
+// formats.
 template <typename Describe>
 Cover ask(const Rest& rest, size_t ops, const Values& values, Describe describe) {
   const std::string why = refuse(values);
@@ -45,7 +45,7 @@ Cover ask(const Rest& rest, size_t ops, const Values& values, Describe describe)
   }
 }
 
-// A blocked kernel refuses where oneDNN chooses plain layouts: it would repeat the plain kernel.
+// Refuses if oneDNN chooses plain layouts, because the kernel would repeat the plain one.
 inline Cover if_blocked(Cover cover, Layout layout) {
   if (cover.ops > 0 && layout == Layout::blocked && cover.reads.empty() && cover.writes.empty()) {
     return Cover::no("oneDNN wants plain images here");
@@ -66,7 +66,7 @@ Kernel in_layout(const char* what, Layout layout, Covers covers, Prepare prepare
       [=](const Span& span, const Binding& binding) { return prepare(span, binding, layout); });
 }
 
-// Conversions between plain and blocked images, and between two sorts of blocks.
+// Converts between plain and blocked images, and between two kinds of blocks.
 Kernel reorder_kernel();
 
 }  // namespace ridgeline::cpu

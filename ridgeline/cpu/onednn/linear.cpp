@@ -1,7 +1,8 @@
-// cpu.linear.onednn and its relatives. The forward pass and the gradient by x are oneDNN's matmul:
-// measured beside its inner product, which falls back to a plain GEMM for weights in our layout, it
-// takes half the time for ten outputs and for strides that are powers of two, and ties elsewhere.
-// The gradient by w is the inner product's, which sums the bias gradient in the same pass.
+// cpu.linear.onednn and its gradients. The forward pass and the gradient by x use oneDNN's matmul:
+// compared with its inner product, which falls back to a plain GEMM for weights in our layout, it
+// takes half the time for ten outputs and for strides that are powers of two, and is equal
+// elsewhere. The gradient by w uses the inner product, which sums the bias gradient in the same
+// pass.
 #ifdef RIDGELINE_HAVE_ONEDNN
 
 #include "ridgeline/cpu/onednn/kernels.h"
@@ -78,7 +79,7 @@ std::unique_ptr<Step> make_linear(const Linear& op, const Value& y, const dnnl::
   return step;
 }
 
-// The same with weights that never change, copied once into the layout that oneDNN prefers.
+// The same for weights that never change, copied once into the layout that oneDNN prefers.
 std::unique_ptr<Step> make_fixed(const Linear& op, const Value& y, const dnnl::post_ops& after,
                                  const Binding& binding) {
   auto chain = std::make_unique<PrimitiveChain>(binding);
@@ -102,7 +103,7 @@ std::unique_ptr<Step> make_fixed(const Linear& op, const Value& y, const dnnl::p
 }
 
 Cover if_fixed(const Rest& rest, Cover cover) {
-  constexpr int64_t kFewest = 16;  // fewer samples are a product with a vector for each
+  constexpr int64_t kFewest = 16;  // with fewer samples, a product with a vector for each is better
   const auto* op = rest.get<Linear>(0);
   if (cover.ops == 0) return cover;
   if (rest.program.info(op->w.id).role == Role::temp) {

@@ -1,5 +1,5 @@
-// cpu.batch_norm.onednn and its relatives, with images plain and in blocks of channels, and
-// cpu.layer_norm.onednn. oneDNN keeps variances where our ops keep 1 / deviation: a few numbers a
+// cpu.batch_norm.onednn and its gradient, with images plain and in blocks of channels, and
+// cpu.layer_norm.onednn. oneDNN keeps variances where our ops keep 1 / deviation: a few numbers per
 // channel, converted before or after it runs.
 #ifdef RIDGELINE_HAVE_ONEDNN
 
@@ -31,7 +31,7 @@ std::unique_ptr<Step> around(const std::shared_ptr<PrimitiveChain>& chain, F bef
 }
 constexpr auto kNothing = [] {};
 
-// A small array of the step's own.
+// Returns a small array owned by the step.
 std::shared_ptr<std::vector<float>> numbers(int64_t count, float value = 0.0f) {
   return std::make_shared<std::vector<float>>(size_t(count), value);
 }
@@ -40,12 +40,12 @@ dnnl::memory bound(const PrimitiveChain& chain, const memory::desc& description,
   return {description, chain.engine(), const_cast<float*>(values.data())};
 }
 
-// What oneDNN is given as an epsilon: never zero. The channels that pad a block have a variance of
-// zero, and 1 / sqrt(0) would make NaN of their zeros.
+// The epsilon for oneDNN, which must not be zero: the channels that pad a block have a variance of
+// zero, and 1 / sqrt(0) would turn their zeros into NaN.
 constexpr float kTiny = std::numeric_limits<float>::min();
 float positive(double epsilon) { return std::max(float(epsilon), kTiny); }
 
-// variance = 1 / rstd^2, to be used with kTiny as epsilon, which vanishes beside it
+// variance = 1 / rstd^2, to be used with kTiny as epsilon, which is negligible beside it
 auto variances(const Tensor& rstd, const std::shared_ptr<std::vector<float>>& to) {
   return [rstd, to] {
     for (size_t i = 0; i < to->size(); ++i) {
@@ -147,7 +147,7 @@ std::unique_ptr<Step> prepare_batch_grad(const Span& span, const Binding& bindin
                                                  : chain->memory(channels)});
     }
     if (op.dbeta) {
-      arguments.insert({DNNL_ARG_SHIFT, chain->memory(channels)});  // asked for, not looked at
+      arguments.insert({DNNL_ARG_SHIFT, chain->memory(channels)});  // required, but not read
       arguments.insert({DNNL_ARG_DIFF_SHIFT, chain->memory(channels, binding.write(op.dbeta))});
     }
     chain->add(dnnl::batch_normalization_backward(description), std::move(arguments));
@@ -259,7 +259,7 @@ std::unique_ptr<Step> prepare_layer_grad(const Span& span, const Binding& bindin
                                                  : chain->memory(weights)});
     }
     if (op.dbeta) {
-      arguments.insert({DNNL_ARG_SHIFT, chain->memory(weights)});  // asked for, not looked at
+      arguments.insert({DNNL_ARG_SHIFT, chain->memory(weights)});  // required, but not read
       arguments.insert({DNNL_ARG_DIFF_SHIFT, chain->memory(weights, binding.write(op.dbeta))});
     }
     chain->add(dnnl::layer_normalization_backward(description), std::move(arguments));

@@ -19,7 +19,7 @@ size_t omp_stack_bytes(const char* text) {
   char* end = nullptr;
   const unsigned long long number = std::strtoull(text, &end, 10);
   while (std::isspace(static_cast<unsigned char>(*end)) != 0) ++end;
-  int shift = 10;  // kilobytes unless it says otherwise
+  int shift = 10;  // kilobytes by default
   switch (std::tolower(static_cast<unsigned char>(*end))) {
     case 'b':
       shift = 0;
@@ -33,19 +33,18 @@ size_t omp_stack_bytes(const char* text) {
     default:
       break;
   }
-  return number > (1ull << 40 >> shift) ? 0 : size_t(number << shift);  // nonsense is ignored there
+  return number > (1ull << 40 >> shift) ? 0 : size_t(number << shift);  // as libgomp does
 }
 
 int use_omp_threads(int wanted) {
-  // This belongs to the calling thread: each thread that begins regions has a team of its own,
-  // which stays with it.
+  // These are per thread: each thread that begins regions has its own team, which stays with it.
   thread_local int asked = 1, given = 1;
   if (wanted > asked) {
     const char* own = std::getenv("OMP_STACKSIZE");
     const size_t stack = omp_stack_bytes(own != nullptr ? own : std::getenv("GOMP_STACKSIZE"));
     asked = wanted;
     given = 1 + obtainable_threads(wanted - 1, stack);
-    std::atomic<int> members = 0;  // without a body the region would be optimised away
+    std::atomic<int> members = 0;  // an empty region would be optimised away
 #pragma omp parallel num_threads(given)
     members.fetch_add(1, std::memory_order_relaxed);
   }

@@ -1,6 +1,5 @@
 // cpu.max_pool.onednn, cpu.avg_pool.onednn and their gradients, with images plain and in blocks of
-// channels; activations and their gradients on blocked images, where they stand between
-// convolutions and pools.
+// channels; activations and their gradients on blocked images, between convolutions and pools.
 #ifdef RIDGELINE_HAVE_ONEDNN
 
 #include "ridgeline/cpu/onednn/kernels.h"
@@ -88,7 +87,7 @@ Cover covers_max_grad(const Rest& rest, Layout layout) {
   return ask(rest, 1, values, [&](const dnnl::engine& engine, Cover& cover) {
     const Operands o(op->shape, op->n(), layout);
     backward_desc(engine, o, algorithm_of(*op));
-    // y is not looked at, but asked for as it lies: a conversion would be for nothing.
+    // y is not read, but it is taken in its current format, because a conversion would be useless.
     return add_use(cover.reads, op->x, o.x, op->shape.in) &&
            add_use(cover.reads, op->y, o.y, op->shape.out()) &&
            add_use(cover.reads, op->dy, o.y, op->shape.out()) &&
@@ -96,8 +95,8 @@ Cover covers_max_grad(const Rest& rest, Layout layout) {
   });
 }
 
-// oneDNN's backward pass needs the indices that its forward pass recorded, so the forward pass is
-// run again to get them.
+// oneDNN's backward pass needs the indices that its forward pass recorded, so the forward pass runs
+// again.
 std::unique_ptr<Step> prepare_max_grad(const Span& span, const Binding& binding, Layout layout) {
   const auto& op = span.get<MaxPoolGrad>(0);
   return checked(kernel_name("max_pool_grad", layout), [&] {
@@ -141,8 +140,8 @@ std::unique_ptr<Step> prepare_avg_grad(const Span& span, const Binding& binding,
   });
 }
 
-// The channels and pixels of a value that a convolution, a pool or a batch_norm reads or writes;
-// no channels when none does.
+// Returns the channels and pixels of a value that a convolution, a pool or a batch_norm reads or
+// writes; no channels if none does.
 Image image_of(const Program& program, const Value& value) {
   const auto is = [&](const Value& other) { return other.id == value.id; };
   for (const size_t index : program.uses(value.id)) {

@@ -29,11 +29,11 @@ inline dnnl::memory::desc vector(Dim size) {
   return {{size}, dnnl::memory::data_type::f32, dnnl::memory::dims{1}};
 }
 
-// The address space that oneDNN may need beside its buffers to make a primitive: generated code and
-// scratch memory of each thread. oneDNN does not check whether its allocations succeed.
+// The address space that oneDNN may need besides its buffers to create a primitive: generated code
+// and scratch memory of each thread. oneDNN does not check whether its allocations succeed.
 constexpr size_t kOnednnAddressSpace = size_t{64} << 20;
 
-// Makes OpenMP's threads ready for a step; returns how many it may use.
+// Prepares OpenMP's threads for a step; returns how many it may use.
 inline int begin_with(const Binding& binding) {
   if (!has_address_space(kOnednnAddressSpace)) {
     throw_error(ErrorKind::device,
@@ -46,7 +46,7 @@ inline int begin_with(const Binding& binding) {
   return use_omp_threads(threads);
 }
 
-// Calls f, which executes primitives; what oneDNN throws (it is out of memory) becomes an Error.
+// Calls f, which executes primitives, and turns oneDNN's exceptions (out of memory) into an Error.
 template <typename F>
 void executed(F f) {
   try {
@@ -57,9 +57,9 @@ void executed(F f) {
   }
 }
 
-// A primitive with its memory: all made when prepared, run() only executes. Debian's oneDNN brings
-// OpenMP's threads, which are told our count whenever it matters: it is a setting of the calling
-// thread, and two runtimes may differ.
+// A primitive with its memory, all created in prepare; run() only executes. Debian's oneDNN uses
+// OpenMP's threads, whose count is set before each use: it is a setting of the calling thread, and
+// two runtimes may differ.
 class PrimitiveStep final : public Step {
  public:
   explicit PrimitiveStep(const Binding& binding)
@@ -84,8 +84,8 @@ class PrimitiveStep final : public Step {
   std::unordered_map<int, dnnl::memory> arguments_;
 };
 
-// Primitives one after the other, with their memory. Memory of its own (weights in oneDNN's layout)
-// is made when prepared.
+// Primitives executed one after the other, with their memory. Its own memory (weights in oneDNN's
+// layout) is created in prepare.
 class PrimitiveChain final : public Step {
  public:
   using Arguments = std::unordered_map<int, dnnl::memory>;
@@ -103,7 +103,7 @@ class PrimitiveChain final : public Step {
   void add(dnnl::primitive primitive, Arguments arguments) {
     calls_.emplace_back(std::move(primitive), std::move(arguments));
   }
-  // `from`, or a copy of it that lies as `wanted` says, made anew in each run.
+  // Returns `from`, or a copy of it in the layout `wanted` that is made again in each run.
   dnnl::memory reordered(const dnnl::memory& from, const dnnl::memory::desc& wanted) {
     if (from.get_desc() == wanted) return from;
     dnnl::memory to = memory(wanted);
@@ -111,7 +111,7 @@ class PrimitiveChain final : public Step {
     return to;
   }
 
-  // The same, made once: for weights that never change.
+  // Returns such a copy that is made once, for weights that never change.
   dnnl::memory packed(dnnl::memory from, const dnnl::memory::desc& wanted) {
     if (from.get_desc() == wanted) return from;
     dnnl::memory to = memory(wanted);
@@ -136,16 +136,16 @@ class PrimitiveChain final : public Step {
   std::vector<std::pair<dnnl::primitive, Arguments>> calls_;
 };
 
-// An activation as oneDNN computes it.
+// An activation in oneDNN's terms.
 struct Eltwise {
-  dnnl::algorithm algorithm = dnnl::algorithm::undef;  // undef: it does not
+  dnnl::algorithm algorithm = dnnl::algorithm::undef;  // undef: not supported
   float alpha = 0;
 
   explicit operator bool() const { return algorithm != dnnl::algorithm::undef; }
 };
 
-// Takes an Activation or an ActivationGrad, but not softplus and elu: oneDNN takes log(1 + e^x)
-// and e^x - 1 by subtracting and adding 1, which loses the small results of x below 0.
+// Takes an Activation or an ActivationGrad, but not softplus and elu: oneDNN computes log(1 + e^x)
+// and e^x - 1 by subtracting and adding 1, which loses the small results for x below 0.
 template <typename Op>
 Eltwise eltwise(const Op& op) {
   using enum dnnl::algorithm;
@@ -173,7 +173,7 @@ Eltwise eltwise(const Op& op) {
 
 inline constexpr const char* kNoEltwise = "oneDNN has no such activation of this accuracy";
 
-// Why oneDNN cannot take these operands; "" when it can.
+// Returns why oneDNN cannot take these operands, or "".
 inline std::string refuse(const Values& values) {
   for (const Value& value : values) {
     if (!value) continue;
@@ -196,7 +196,7 @@ inline Kernel onednn_kernel(
   return impl;
 }
 
-// Rethrows what oneDNN throws as our Error, with the kernel's name.
+// Rethrows oneDNN's exceptions as our Error, with the kernel's name.
 template <typename F>
 std::unique_ptr<Step> checked(std::string_view kernel, F make) {
   try {

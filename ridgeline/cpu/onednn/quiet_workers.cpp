@@ -22,7 +22,7 @@ class SleepingTeam {
  public:
   explicit SleepingTeam(int size)
       : keeper_([this, size] {
-// The team stays with the thread that had it. Without a body it would be optimised away.
+// The team stays with its thread. An empty region would be optimised away.
 #pragma omp parallel num_threads(size)
           members_.fetch_add(1, std::memory_order_relaxed);
           std::unique_lock lock(mutex_);
@@ -46,10 +46,10 @@ class SleepingTeam {
   std::thread keeper_;
 };
 
-// Starts no team when the system is short of threads or of memory for their stacks: the team only
-// saves time.
+// Starts no team if the system is short of threads or of memory for their stacks, because the team
+// only saves time.
 std::unique_ptr<SleepingTeam> make_team(int size) {
-  constexpr int kSpare = 16;  // for those who need them
+  constexpr int kSpare = 16;  // threads left for others
   if (address_space_is_limited()) return nullptr;
   if (obtainable_threads(size + kSpare) < size + kSpare) return nullptr;
   try {
@@ -74,7 +74,7 @@ void quiet_workers(int threads) {
 
 namespace ridgeline::cpu {
 
-void quiet_workers(int) {}  // there are none
+void quiet_workers(int) {}  // no OpenMP
 
 }  // namespace ridgeline::cpu
 

@@ -1,5 +1,5 @@
 // cpu.rnn.onednn: oneDNN's recurrent primitives, forward without a reserve. Its workspace for the
-// backward pass is opaque, so training would need the whole layer from oneDNN.
+// backward pass is opaque, so for training oneDNN would have to compute the whole layer.
 #ifdef RIDGELINE_HAVE_ONEDNN
 
 #include <cstring>
@@ -31,10 +31,10 @@ dnnl::rnn_direction direction_of(Direction direction) {
   return dnnl::rnn_direction::bidirectional_concat;
 }
 
-// Our gate g is oneDNN's this one: its GRU has the update gate first.
+// Returns oneDNN's number of our gate g: its GRU has the update gate first.
 int64_t gate_of(CellKind cell, int64_t g) { return cell == CellKind::gru && g < 2 ? 1 - g : g; }
 
-// The descriptions of all operands; the weights' layouts are for the primitive to choose.
+// Descriptions of all operands; the primitive chooses the weights' layouts.
 struct Operands {
   Desc x, y, w_ih, w_hh, bias, state, final_state, cell, final_cell;
 
@@ -85,8 +85,8 @@ Chosen choose(const Rnn& op, const Operands& o, const dnnl::engine& engine) {
        engine});
 }
 
-// Our weights, gate by gate in oneDNN's order, then in the layout the primitive chose: each run, as
-// they may have changed.
+// Our weights, gate by gate in oneDNN's order, then in the primitive's layout; converted in each
+// run, because they may have changed.
 class Weights {
  public:
   Weights(const dnnl::engine& engine, const RnnShape& s, int64_t width, const Desc& wanted)
@@ -163,7 +163,7 @@ class RnnStep final : public Step {
   }
 
  private:
-  // The sum of both biases; of a GRU's third gate each on its own.
+  // Adds both biases; those of a GRU's third gate stay separate.
   void load_bias(int64_t d, const float* b_ih, const float* b_hh) {
     const int64_t H = s_.hidden, count = gates(s_.cell);
     const bool gru = s_.cell == CellKind::gru;
@@ -197,7 +197,7 @@ Cover covers(const Rest& rest) {
   if (op->y.shape.numel() == 0) return Cover::no("empty");
   if (op->reserve) return Cover::no("keeps no reserve for our backward ops");
   if (op->lengths) return Cover::no("samples must be of one length");
-  // oneDNN takes both states of an LSTM or none.
+  // oneDNN takes either both states of an LSTM or none.
   if (op->shape.cell == CellKind::lstm &&
       (bool(op->h0) != bool(op->c0) || bool(op->hT) != bool(op->cT))) {
     return Cover::no("wants both h and c, or neither");

@@ -7,7 +7,7 @@
 namespace ridgeline::cpu {
 namespace {
 
-// Phi, the distribution function of the standard normal; erfc keeps the lower tail exact.
+// Phi, the distribution function of the standard normal; erfc keeps the lower tail accurate.
 double normal_cdf(double x) { return 0.5 * std::erfc(-x / std::numbers::sqrt2); }
 double normal_pdf(double x) {
   return std::exp(-0.5 * x * x) * std::numbers::inv_sqrtpi / std::numbers::sqrt2;
@@ -18,7 +18,7 @@ double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 double value(ActivationKind kind, double parameter, double x) {
   switch (kind) {
     case ActivationKind::relu:
-      return x < 0 ? 0.0 : x;  // a NaN stays one
+      return x < 0 ? 0.0 : x;  // keeps NaN
     case ActivationKind::tanh:
       return std::tanh(x);
     case ActivationKind::sigmoid:
@@ -39,7 +39,7 @@ double value(ActivationKind kind, double parameter, double x) {
   return 0;
 }
 
-// f' from what the forward pass saved: y for relu, tanh and sigmoid, x for the others.
+// Returns f' from the saved value: y for relu, tanh and sigmoid, x for the others.
 double derivative(ActivationKind kind, double parameter, double saved) {
   switch (kind) {
     case ActivationKind::relu:

@@ -5,7 +5,7 @@
 namespace ridgeline::cpu {
 namespace {
 
-// Adds up in fp64 at the start and leaves nothing to wait for. A process alone is one rank.
+// Sums in fp64 at the start, so the wait has nothing to do. A single process is one rank.
 std::unique_ptr<Step> prepare_start(const AllReduceStart& op, ReferenceBinding& binding) {
   std::vector<Doubles> grads, sums;
   for (const Value& grad : op.grads) grads.push_back(binding.reads(grad));

@@ -4,7 +4,7 @@ namespace ridgeline::cpu {
 namespace {
 
 // Calls f(c, r, s, i) for each tap of output channel o at output (p, q) that lies on the image: the
-// input's channel, row and column, and the tap's place in w.
+// input's channel, row and column, and the tap's index in w.
 template <typename F>
 void for_taps(const Conv2dShape& shape, int64_t o, int64_t p, int64_t q, F f) {
   const Slide &down = shape.window.h, &right = shape.window.w;
@@ -22,7 +22,7 @@ void for_taps(const Conv2dShape& shape, int64_t o, int64_t p, int64_t q, F f) {
   }
 }
 
-// Calls f(p, q, j) for each output of channel o of sample i: its row and column, and its place in
+// Calls f(p, q, j) for each output of channel o of sample i: its row and column, and its index in
 // y.
 template <typename F>
 void for_outputs(const Conv2dShape& shape, int64_t i, int64_t o, F f) {

@@ -6,12 +6,12 @@
 
 namespace ridgeline::cpu {
 
-// `value` rounded once to T. Halves go through a float rounded to odd, which keeps the second
-// rounding from seeing a tie that was none.
+// Rounds `value` once to T. Half types go through a float rounded to odd, which prevents double
+// rounding.
 template <typename T>
 T round_to(double value);
 
-// A float operand of any dtype, as doubles in memory lent to it: load() before the loops, store()
+// A float operand of any dtype, as doubles in borrowed memory: load() before the loops, store()
 // after them. A reference kernel reads everything before it writes anything, so its operands may
 // alias. An absent operand is empty and false.
 class Doubles {

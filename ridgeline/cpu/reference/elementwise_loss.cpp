@@ -26,7 +26,7 @@ double loss_of(LossFn fn, double x, double target, double weight, double delta) 
 
 double slope_of(LossFn fn, double x, double target, double weight, double delta) {
   const double d = x - target;
-  const double sign = d > 0 ? 1.0 : d < 0 ? -1.0 : d;  // 0 of 0, and a NaN stays one
+  const double sign = d > 0 ? 1.0 : d < 0 ? -1.0 : d;  // 0 for 0, NaN for NaN
   switch (fn) {
     case LossFn::mae:
       return sign;

@@ -48,7 +48,7 @@ std::unique_ptr<Step> prepare_gather(const Gather& op, ReferenceBinding& binding
   });
 }
 
-// Only y is computed in doubles: the set, which may be large, is read as it is.
+// Only y is computed in doubles; the set, which may be large, is read in its own type.
 size_t gather_workspace(const Gather& op) {
   return is_float(op.y.dtype) ? align_up(size_t(op.y.shape.numel()) * sizeof(double)) : 0;
 }

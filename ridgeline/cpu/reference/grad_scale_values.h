@@ -5,9 +5,9 @@
 
 namespace ridgeline::cpu {
 
-// Where a GlobalNorm keeps its numbers, in host memory.
+// The host memory of a GlobalNorm's values.
 struct GradScaleValues {
-  double *norm, *scale, *loss_scale;  // loss_scale and what follows it may be null
+  double *norm, *scale, *loss_scale;  // loss_scale and those after it may be null
   int64_t *clipped, *good, *skipped;
 
   GradScaleValues(const Binding& binding, const GlobalNorm& op)

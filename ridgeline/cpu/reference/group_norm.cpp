@@ -5,7 +5,7 @@
 namespace ridgeline::cpu {
 namespace {
 
-// Number j of run r: its channel, which has a gamma and a beta.
+// Returns the channel of number j of run r, which has a gamma and a beta.
 template <typename Op>
 struct Channels {
   explicit Channels(const Op& op)
@@ -65,7 +65,7 @@ std::unique_ptr<Step> prepare_grad(const GroupNormGrad& op, ReferenceBinding& bi
                 rstd[r] * (grad(j) - sum / double(width) - unit(r, j) * along / double(width));
           }
         });
-        // Channel c lies in the same group of each sample.
+        // Channel c is in the same group of each sample.
         for_each(pool, dgamma || dbeta ? channels.count : 0, [&](int64_t c) {
           const int64_t group = c * channels.spatial / width, begin = c * channels.spatial % width;
           double sum = 0, along = 0;

@@ -11,7 +11,7 @@ namespace ridgeline::cpu {
 inline constexpr Precisions kCpuPrecisions{Precision::fp64, Precision::fp32, Precision::bf16,
                                            Precision::fp16};
 
-// A kernel's binding that also gives its operands as doubles, each in a slice of the workspace.
+// A kernel's binding that also provides its operands as doubles, each in a slice of the workspace.
 class ReferenceBinding final : public Binding {
  public:
   ReferenceBinding(const Binding& binding, size_t workspace_bytes)
@@ -25,7 +25,7 @@ class ReferenceBinding final : public Binding {
   Doubles reads(const Value& value) { return take(read(value)); }
   Doubles writes(const Value& value) { return take(write(value)); }
 
-  // The bytes that the operands of an op take.
+  // Returns the bytes that the operands of an op take.
   template <typename T>
   static size_t workspace_bytes(const T& op) {
     size_t bytes = 0;
@@ -54,7 +54,7 @@ class ReferenceBinding final : public Binding {
   size_t left_;  // bytes of the workspace; slices are taken from the end
 };
 
-// The kernel "cpu.<op>.reference" of one op: prepare(op, binding) makes its step.
+// Makes the kernel "cpu.<op>.reference" of one op: prepare(op, binding) makes its step.
 template <typename T>
 Kernel reference_kernel(std::unique_ptr<Step> (*prepare)(const T& op, ReferenceBinding& binding)) {
   Kernel kernel;
@@ -85,7 +85,7 @@ void for_each(ThreadPool& pool, int64_t count, F f) {
   });
 }
 
-// A number that is a value of the program, or another where it is absent.
+// Returns the program's value, or `otherwise` if it is absent.
 inline double first_or(const Tensor& tensor, double otherwise) {
   return tensor.data != nullptr ? *tensor.as<double>() : otherwise;
 }

@@ -10,7 +10,7 @@ struct Moments {
 };
 
 // The mean and deviation of the `count` numbers at(0), at(1), ..., in two passes, so that a large
-// mean costs no precision.
+// mean loses no precision.
 template <typename At>
 Moments moments(int64_t count, At at) {
   Moments m;
@@ -82,7 +82,7 @@ std::unique_ptr<Step> prepare_layer_grad(const LayerNormGrad& op, ReferenceBindi
   });
 }
 
-// Number j of channel c, counted over the batch's images.
+// Returns the index of number j of channel c, counted over the batch's images.
 int64_t place(const Image& in, int64_t c, int64_t j) {
   return (j / in.pixels() * in.c + c) * in.pixels() + j % in.pixels();
 }

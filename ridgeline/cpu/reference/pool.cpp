@@ -7,7 +7,7 @@ namespace ridgeline::cpu {
 namespace {
 
 // Calls f(j, at) for each output j of plane `plane` (one channel of one sample), where at(g) calls
-// g(place in x) for each tap of its window that lies on the image, row by row.
+// g(index in x) for each tap of its window that lies on the image, row by row.
 template <typename F>
 void for_windows(const PoolShape& shape, int64_t plane, F f) {
   const Image in = shape.in, out = shape.out();
@@ -27,7 +27,8 @@ void for_windows(const PoolShape& shape, int64_t plane, F f) {
   }
 }
 
-// Where the largest tap is first reached; -1 in a window without one. A NaN is larger than all.
+// Returns where the largest tap is first reached; -1 in a window without taps. NaN counts as the
+// largest.
 template <typename Taps>
 int64_t largest(const Doubles& x, const Taps& taps) {
   int64_t best = -1;

@@ -41,7 +41,7 @@ std::unique_ptr<Step> prepare_transpose(const Transpose& op, ReferenceBinding& b
   });
 }
 
-// Calls f(place in the small image, place in the large one, weight) for all of a batch.
+// Calls f(index in the small image, index in the large one, weight) for a whole batch.
 template <typename F>
 void for_sources(const UpsampleShape& s, int64_t n, F f) {
   const Image out = s.out();

@@ -7,8 +7,8 @@
 
 #include "ridgeline/ops/recurrent.h"
 
-// The recurrences for any type of number N: doubles in the reference kernels, a number with a bound
-// on its error in the tests. N has + - *, and Math the functions that Doubled has.
+// The recurrences for any number type N: doubles in the reference kernels, a number with an error
+// bound in the tests. N has + - *, and Math the functions that Doubled has.
 namespace ridgeline::cpu {
 
 struct Doubled {
@@ -18,9 +18,9 @@ struct Doubled {
     return x >= 0 ? 1 / (1 + std::exp(-x)) : std::exp(x) / (1 + std::exp(x));
   }
   static N tanh(N x) { return std::tanh(x); }
-  static N relu(N x) { return x < 0 ? 0.0 : x; }          // a NaN stays one
+  static N relu(N x) { return x < 0 ? 0.0 : x; }          // keeps NaN
   static N relu_slope(N y) { return y > 0 ? 1.0 : 0.0; }  // at the output
-  static N stored(N x) { return x; }                      // as it leaves for memory
+  static N stored(N x) { return x; }                      // the value as stored in memory
   // start + sum of a[i * sa] b[i * sb]
   static N dot(N start, const N* a, int64_t sa, const N* b, int64_t sb, int64_t n) {
     for (int64_t i = 0; i < n; ++i) start = start + a[i * sa] * b[i * sb];
@@ -39,7 +39,7 @@ struct RnnPointers {
   N *gate_gradients = nullptr, *dh0 = nullptr, *dc0 = nullptr;
 };
 
-// The places of the time steps of one sample in one direction, in the order of the pass.
+// The indices of the timesteps of one sample in one direction, in the order of the pass.
 struct RnnPath {
   const RnnShape& s;
   int64_t b, d, length;
@@ -98,7 +98,7 @@ class RnnSample {
     if (p_.dc0 != nullptr) std::copy(dc.begin(), dc.end(), p_.dc0 + path_.state());
   }
 
-  // The state that step `step` began with.
+  // Returns the state with which step `step` began.
   N before(int64_t step, int64_t j) const {
     if (step > 0) return p_.y[path_.y(path_.time(step - 1)) + j];
     return p_.h0 != nullptr ? p_.h0[path_.state() + j] : math_.constant(0);
@@ -132,7 +132,7 @@ class RnnSample {
     return p_.reserve[path_.vectors(t, saved_vectors(s_.cell)) + vector * s_.hidden + j];
   }
 
-  // The new h of unit j at time t; c moves on.
+  // Returns the new h of unit j at time t, and updates c.
   N unit(int64_t t, int64_t j, const std::vector<N>& h, std::vector<N>& c) const {
     const int64_t H = s_.hidden;
     const auto sum = [&](int64_t gate) { return from_h(h, gate * H + j, from_x(t, gate * H + j)); };
@@ -166,8 +166,8 @@ class RnnSample {
     return math_.stored(o * math_.tanh(cell));
   }
 
-  // Writes the gate gradients of unit j; returns what of dh goes to the step before directly, not
-  // through the weights. dc moves on to the step before.
+  // Writes the gate gradients of unit j; returns the part of dh that goes directly to the step
+  // before, not through the weights. Updates dc for the step before.
   N unit_grad(int64_t step, int64_t j, N dh, N& dc, N* gradients) const {
     const int64_t H = s_.hidden, t = path_.time(step);
     const N one = math_.constant(1);

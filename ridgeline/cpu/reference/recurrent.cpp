@@ -44,7 +44,7 @@ void for_each_sample(ThreadPool& pool, const RnnShape& s, const RnnPointers<doub
   });
 }
 
-// The operands that several of the ops have, loaded for a run.
+// The operands that several of the ops share, loaded for a run.
 struct Operands {
   RnnShape shape;
   ThreadPool& pool;
@@ -168,7 +168,7 @@ std::unique_ptr<Step> prepare_grad_x(const RnnGradX& op, ReferenceBinding& bindi
       });
 }
 
-// The gradients of one gate row, of all its weights.
+// Computes the gradients of all weights of one gate row.
 void row_gradients(const RnnShape& s, const RnnPointers<double>& p, const Doubles& g, int64_t d,
                    int64_t row, DirectionDoubles& grads) {
   const int64_t H = s.hidden, wide = gradient_vectors(s.cell) * H;

@@ -6,7 +6,7 @@
 
 namespace ridgeline::cpu {
 
-// Where a loss op puts its two numbers: loss[tick] and, if asked for, correct[tick].
+// The two results of a loss op: loss[tick] and, if wanted, correct[tick].
 struct Score {
   Tensor tick, loss, correct;
 

@@ -30,7 +30,7 @@ std::unique_ptr<Step> prepare_embedding_grad(const EmbeddingGrad& op, ReferenceB
   });
 }
 
-// The time step of sample b that `at` names.
+// Returns the timestep of sample b that `at` selects.
 int64_t selected(const Tensor& lengths, int64_t steps, int64_t at, int64_t b) {
   const int64_t length = lengths.data != nullptr ? lengths.as<int32_t>()[b] : steps;
   return at >= 0 ? at : std::max<int64_t>(0, length + at);

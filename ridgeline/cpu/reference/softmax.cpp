@@ -39,7 +39,7 @@ class ClassTargets {
     for (int64_t c = 0; c < classes_; ++c) sum += (*this)(r, c);
     return sum;
   }
-  // f of the op.
+  // Returns f of the op.
   double factor() const {
     if (weights_ == nullptr) return 1;
     double sum = 0;

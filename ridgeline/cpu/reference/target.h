@@ -4,8 +4,8 @@
 
 namespace ridgeline::cpu {
 
-// The target of element (r, c) of x[n, out]: given as floats [n, columns], of which out / columns
-// neighbours in x share one, or as labels that stand for one-hot rows.
+// The target of element (r, c) of x[n, out]: floats [n, columns], each shared by out / columns
+// neighbours in x, or labels that stand for one-hot rows.
 class Target {
  public:
   Target(const Value& value, ReferenceBinding& binding, int64_t out)

@@ -12,7 +12,7 @@ double at_tick(const Tensor& values, const Tensor& tick) {
   return values.as<double>()[*tick.as<int32_t>()];
 }
 
-// The working copy of w, from w as it was stored.
+// Stores the working copy of w, from w as it was stored.
 void store_copy(Doubles& w, Doubles& copy) {
   if (!copy) return;
   w.load();

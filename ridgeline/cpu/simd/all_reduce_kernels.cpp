@@ -4,15 +4,15 @@
 #include "ridgeline/cpu/simd/kernel.h"
 #include "ridgeline/cpu/simd/update.h"
 
-// Gradients over several ranks. A start leaves a token that says what the wait has to do, so that
-// any start fits any wait: twice the ticket, plus one if each rank has only its part of the sums.
-// A process alone is one rank.
+// Gradients over several ranks. A start leaves a token that tells the wait what to do, so that any
+// start fits any wait: twice the ticket, plus one if each rank has only its part of the sums.
+// A single process is one rank.
 namespace ridgeline::cpu::simd {
 namespace {
 
-// A sum is started in chunks of about this many bytes, so that one is on the wire while the next is
-// computed. 256 KiB is where message-passing libraries reach most of their rate; with 64 KiB the
-// latency of each chunk shows, with 1 MiB too little is hidden.
+// A sum is started in chunks of about this many bytes, so that one is sent while the next is
+// computed. At 256 KiB message-passing libraries reach most of their rate; with 64 KiB the latency
+// of each chunk shows, with 1 MiB too little is hidden.
 constexpr int64_t kChunkBytes = 256 * 1024;
 
 struct Sum {
@@ -122,8 +122,8 @@ Kernel wait_kernel() {
   return kernel;
 }
 
-// Each rank updates its part of the weights and sends it round: the update is shared out, and half
-// of what an all-reduce sends is sent after it instead of before.
+// Each rank updates its part of the weights and sends it to the others: the update is divided, and
+// half of the traffic of an all-reduce comes after it instead of before.
 Cover covers_sharded_update(const Rest& rest) {
   const auto* wait = rest.get<AllReduceWait>(0);
   if (wait == nullptr) return Cover::no("the next op is no all_reduce_wait");

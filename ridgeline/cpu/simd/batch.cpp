@@ -22,7 +22,7 @@ using Tag = hn::ScalableTag<T>;
 template <typename T>
 using Vec = hn::Vec<Tag<T>>;
 
-// A 16-byte square of T, transposed: 4 x 4 floats or 2 x 2 doubles.
+// Transposes a 16-byte square of T: 4 x 4 floats or 2 x 2 doubles.
 #if HWY_TARGET == HWY_SCALAR
 template <typename T>
 HWY_INLINE void transpose_square(const T* from, int64_t from_ld, T* to, int64_t to_ld) {
@@ -75,7 +75,7 @@ HWY_INLINE void transpose(const T* HWY_RESTRICT from, int64_t from_ld, int64_t r
   }
 }
 
-// Lanes(d) bytes as numbers, scaled.
+// Converts Lanes(d) bytes to scaled numbers.
 template <typename T>
 HWY_INLINE Vec<T> scaled(const uint8_t* bytes, Vec<T> scale, Vec<T> shift) {
   const Tag<T> d;
@@ -120,7 +120,7 @@ HWY_INLINE void transpose_bytes(const uint8_t* const* rows, int64_t at, uint8_t*
 }
 #endif
 
-// Rows [r, r + 16) x features [begin, end) of the panels. Rows past n come from `zeros`.
+// Fills rows [r, r + 16) x features [begin, end) of the panels. Rows past n come from `zeros`.
 template <typename T>
 void gather_panels(const GatherArgs<T>& g, int64_t r, int64_t begin, int64_t end) {
   static constexpr uint8_t kZeros[kGatherFeatures + 16] = {};
@@ -131,7 +131,7 @@ void gather_panels(const GatherArgs<T>& g, int64_t r, int64_t begin, int64_t end
   for (int64_t k = 0; k < kGatherRows; ++k) {
     rows[k] = r + k < g.n ? g.set + int64_t{g.order[r + k]} * g.features + begin : kZeros;
   }
-  // The rows lie anywhere in the set: ask for their next block while this one is worked on.
+  // The rows are scattered over the set, so the next block of each is prefetched.
   if (end < g.features) {
     for (const uint8_t* row : rows) hwy::Prefetch(row + kGatherFeatures);
   }
@@ -201,7 +201,7 @@ void gather(const GatherArgs<T>& g, Range blocks) {
 
 // --- Layout ---
 
-// Calls f(first row, rows, its place in the panels) for each panel's part of `rows`.
+// Calls f(first row, rows, position in the panels) for each panel's part of `rows`.
 template <typename T, class F>
 HWY_INLINE void for_panels(int64_t features, Range rows, F f) {
   for (int64_t r = rows.begin; r < rows.end;) {
@@ -229,7 +229,7 @@ void from_panels(const T* panels, int64_t features, T* a, int64_t lda, Range row
 
 // --- Loss ---
 
-// One vector of batch rows: softmax over classes, which lie kPanel apart. Returns log(sum exp).
+// One vector of batch rows: softmax over classes, which are kPanel apart. Returns log(sum exp).
 template <typename T>
 HWY_INLINE Vec<T> softmax_columns(const T* z, T* e, int64_t classes, T scale) {
   const Tag<T> d;

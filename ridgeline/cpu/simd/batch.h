@@ -6,11 +6,11 @@
 #include "ridgeline/cpu/simd/gemm.h"
 #include "ridgeline/cpu/simd/layout.h"
 
-// What a training step needs around its products: batches out of a set, changes of layout, the
-// loss. As in gemm.h, each call does a sub-range on the calling thread.
+// The parts of a training step around its products: gathering batches, changes of layout, the loss.
+// As in gemm.h, each call computes a sub-range on the calling thread.
 namespace ridgeline::cpu::simd {
 
-// x[r, f] = set[order[r] * features + f] * scale + shift, in both layouts; floats as they are
+// x[r, f] = set[order[r] * features + f] * scale + shift, in both layouts; floats are not scaled
 template <typename T>
 struct GatherArgs {
   const uint8_t* set;    // [N, features]; null with floats
@@ -23,7 +23,7 @@ struct GatherArgs {
   const float* floats = nullptr;  // [N, features]
 };
 
-// A gather is shared out by blocks of 16 rows x 64 features, numbered row block by row block.
+// A gather is divided into blocks of 16 rows x 64 features, numbered row block by row block.
 inline constexpr int64_t kGatherRows = 16, kGatherFeatures = 64;
 constexpr int64_t gather_blocks(int64_t n, int64_t features) {
   return ((n + kGatherRows - 1) / kGatherRows) *
@@ -39,14 +39,14 @@ struct SoftmaxXentArgs {
   T* dz;                 // panels; may be z; null: loss only
   int64_t n, classes;
   double scale;
-  // Sums over each group of kGroup rows: adding them up in order gives the same result for any
-  // number of threads. Unscaled.
+  // Sums over each group of kGroup rows, not scaled: adding them up in order gives the same result
+  // for any number of threads.
   double* loss;      // [groups_of(n)]
   int32_t* correct;  // [groups_of(n)]
 };
 
-// dx = keep * (sum of parts) * act'(saved), all in panels [n, features]: the sums of InputGradArgs
-// made in parts, in the order of the parts.
+// dx = keep * (sum of parts) * act'(saved), all in panels [n, features]: adds up the partial sums
+// of InputGradArgs, in the order of the parts.
 template <typename T>
 struct CombineArgs {
   const T* parts;  // `count` of them, `stride` elements apart
@@ -61,8 +61,8 @@ struct CombineArgs {
 template <typename T>
 struct BatchFunctions {
   void (*gather)(const GatherArgs<T>&, Range blocks);
-  // Batch-major a[n, features] (rows lda apart) to panels and back, for a range of rows and
-  // features.
+  // Converts batch-major a[n, features] (rows lda apart) to panels and back, for a range of rows
+  // and features.
   void (*to_panels)(const T* a, int64_t lda, int64_t features, T* panels, Range rows,
                     Range features_part);
   void (*from_panels)(const T* panels, int64_t features, T* a, int64_t lda, Range rows,

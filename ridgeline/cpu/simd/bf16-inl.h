@@ -1,4 +1,4 @@
-// Vectors of fp32 from and to bits of bf16, compiled once per instruction set.
+// Conversions of fp32 vectors from and to bits of bf16, compiled once per instruction set.
 #if defined(RIDGELINE_CPU_SIMD_BF16_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef RIDGELINE_CPU_SIMD_BF16_INL_H_
 #undef RIDGELINE_CPU_SIMD_BF16_INL_H_
@@ -14,7 +14,7 @@ HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// D: a tag of floats.
+// D is a tag of floats.
 template <class D>
 HWY_INLINE hn::Vec<D> load_halves(D d, const uint16_t* from) {
   const hn::Rebind<uint16_t, D> halves;
@@ -22,7 +22,7 @@ HWY_INLINE hn::Vec<D> load_halves(D d, const uint16_t* from) {
   return hn::BitCast(d, hn::ShiftLeft<16>(bits));
 }
 
-// Rounded to nearest even; a NaN stays one.
+// Rounds to nearest even and keeps NaN.
 template <class D>
 HWY_INLINE void store_halves(hn::Vec<D> value, D, uint16_t* to) {
   const hn::RebindToUnsigned<D> d;

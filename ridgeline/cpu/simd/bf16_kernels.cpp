@@ -13,7 +13,7 @@ namespace {
 
 bool is_bias(const Value& b) { return !b || b.dtype == DType::bf16 || b.dtype == DType::fp32; }
 
-// A bias of either type, or none, as fp32.
+// A bias of either type, or none, converted to fp32.
 struct Bias {
   const uint16_t* half = nullptr;
   const float* wide = nullptr;
@@ -37,8 +37,8 @@ struct Bias {
   }
 };
 
-// Positions of one sample that a thread takes at a time: with the panel they stay in its caches. A
-// multiple of three, so that pools do not cross; few of its tiles of 16 rows are not whole.
+// Positions of one sample that a thread takes at a time, which fit its caches together with the
+// panel. A multiple of three, so that pools do not cross; few tiles of 16 rows are partial.
 constexpr int64_t kPositions = 126;
 
 struct ConvShape {
@@ -137,7 +137,7 @@ std::unique_ptr<Step> prepare_conv(const Span& at, const Binding& binding) {
   });
 }
 
-// Weights are the first factor, read as they lie; the batch is packed.
+// Weights are the first factor, read in place; the batch is packed.
 constexpr int64_t kOutputs = 64;  // rows of weights that a thread takes at a time
 
 struct LinearScratch {
@@ -156,7 +156,7 @@ struct LinearScratch {
   }
 };
 
-// Pairs of a sample's numbers, as one number of twice the width.
+// Packs pairs of a sample's numbers, as one number of twice the width.
 void pack_samples(const uint16_t* x, int64_t n, int64_t in, int64_t panel, Range depth,
                   uint16_t* to) {
   auto* pairs = reinterpret_cast<uint32_t*>(to + panel * kBf16Panel * in);

@@ -21,7 +21,7 @@ HWY_INLINE V second_of(hn::Vec<BitTag> pairs) {
   return hn::BitCast(Tag<float>(), hn::And(pairs, hn::Set(BitTag(), 0xffff0000u)));
 }
 
-constexpr int kRowTile = 4;  // of two vectors: eight sums, and the halves of what is multiplied
+constexpr int kRowTile = 4;  // by two vectors: eight sums, and the operands
 
 template <int kRows>
 HWY_NOINLINE void multiply_rows(const uint16_t* a, int64_t lda, const uint16_t* b, int64_t depth,

@@ -2,13 +2,14 @@
 
 #include <cstdint>
 
-// Products of bf16 numbers, summed in fp32: the tile that convolutions and linear layers in bf16
-// are made of. By AMX or AVX512-BF16 where the CPU has them, else by multiply-adds of fp32.
+// Products of bf16 numbers, summed in fp32: the tile of convolutions and linear layers in bf16. It
+// uses AMX or AVX512-BF16 if the CPU has them, else multiply-adds of fp32.
 namespace ridgeline::cpu::simd {
 
-// Columns of a panel of b: [depth / 2][kBf16Panel][2], pairs of neighbours in depth side by side.
+// Columns of a panel of b: [depth / 2][kBf16Panel][2], with pairs of neighbours in depth side by
+// side.
 inline constexpr int64_t kBf16Panel = 32;
-// Depths are multiples of this: what a tile register holds.
+// Depths are multiples of this, the depth of a tile register.
 inline constexpr int64_t kBf16Depth = 32;
 
 // c[row, column] = sum over k < depth of a[row * lda + k] * b(k, column) for one panel of b;
@@ -21,10 +22,10 @@ struct Bf16Engine {
   Bf16Multiply multiply;
 };
 
-// The fastest this machine has. Asks the system for the tile registers where there are any.
+// Returns the fastest engine on this machine. Requests AMX's tile registers if there are any.
 const Bf16Engine& bf16_engine();
 
-// The portable one, for comparison.
+// Returns the portable engine, for comparison.
 const Bf16Engine& bf16_portable_engine();
 
 }  // namespace ridgeline::cpu::simd

@@ -1,5 +1,5 @@
-// The instructions for bf16 that x86 has, behind CPUID: AVX512-BF16 multiplies pairs in vectors,
-// AMX tiles of 16 x 32 by 32 x 16.
+// The bf16 instructions of x86, selected by CPUID: AVX512-BF16 multiplies pairs in vectors, AMX
+// tiles of 16 x 32 by 32 x 16.
 #include "ridgeline/cpu/simd/bf16_product.h"
 
 #if defined(__x86_64__) && defined(__linux__)
@@ -16,9 +16,10 @@ namespace {
 #define RIDGELINE_AVX512_BF16 __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16")))
 #define RIDGELINE_AMX __attribute__((target("amx-tile,amx-bf16")))
 
-// 12 x 2 vectors of sums: as many as 32 registers hold beside two of b and one of a.
+// 12 x 2 vectors of sums: the most that 32 registers hold beside two of b and one of a.
 constexpr int kRowTile = 12;
-// Rows of a may be far apart (weights of a linear layer): their lines are asked for so far ahead.
+// Rows of a may be far apart (weights of a linear layer), so their lines are prefetched this far
+// ahead.
 constexpr int64_t kAhead = 512;
 
 template <int kRows>
@@ -68,7 +69,8 @@ void multiply_avx512(const uint16_t* a, int64_t lda, int64_t rows, const uint16_
   }
 }
 
-// Tile registers 0 to 3: sums of two tiles of rows by two of columns; 4 and 5: a; 6 and 7: b.
+// Tile registers 0 to 3 hold sums of two tiles of rows by two of columns; 4 and 5 hold a; 6 and 7
+// hold b.
 struct alignas(64) TileConfig {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
   uint16_t row_bytes[16] = {};
@@ -86,11 +88,11 @@ struct alignas(64) TileConfig {
 };
 
 RIDGELINE_AMX void load(const TileConfig& config) {
-  asm volatile("" : : "r"(&config) : "memory");  // GCC's intrinsic reads eight bytes of it only
+  asm volatile("" : : "r"(&config) : "memory");  // GCC's intrinsic reads only eight bytes
   _tile_loadconfig(&config);
 }
 
-// Up to 16 rows.
+// Takes up to 16 rows.
 RIDGELINE_AMX void multiply_tile(const uint16_t* a, int64_t lda, const uint16_t* b, int64_t depth,
                                  float* c) {
   constexpr int64_t kStride = kBf16Panel * 4;  // bytes from a pair of b, or a row of c, to the next
@@ -107,7 +109,7 @@ RIDGELINE_AMX void multiply_tile(const uint16_t* a, int64_t lda, const uint16_t*
   _tile_stored(1, c + 16, kStride);
 }
 
-// Up to 32 rows, more than 16.
+// Takes 17 to 32 rows.
 RIDGELINE_AMX void multiply_tiles(const uint16_t* a, int64_t lda, const uint16_t* b, int64_t depth,
                                   float* c) {
   constexpr int64_t kStride = kBf16Panel * 4;

@@ -14,10 +14,10 @@ HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-using Floats = hn::CappedTag<float, 16>;  // a panel is whole vectors
+using Floats = hn::CappedTag<float, 16>;  // a panel is a multiple of a vector
 using V = hn::Vec<Floats>;
 
-HWY_INLINE V nan_max(V a, V b) {  // a NaN if there is one
+HWY_INLINE V nan_max(V a, V b) {  // NaN if either is
   return hn::IfThenElse(hn::Eq(a, a), hn::Max(a, b), a);
 }
 

@@ -18,7 +18,7 @@ constexpr Tag<float> kTag;
 
 int64_t norm_lanes() { return int64_t(hn::Lanes(kTag)); }
 
-// Calls f(place of its first pixel in an image, the same in a pooled image, first channel) for each
+// Calls f(index of its first pixel in an image, that in a pooled image, first channel) for each
 // vector of channels of each sample.
 template <class F>
 HWY_INLINE void for_channels(const BlockedNormShape& s, Range samples, F&& f) {
@@ -33,7 +33,7 @@ HWY_INLINE void for_channels(const BlockedNormShape& s, Range samples, F&& f) {
   }
 }
 
-// The sum of f(pixel's vector) over an image, in four sums that do not wait for one another.
+// Returns the sum of f(pixel's vector) over an image, in four independent sums.
 template <class F>
 HWY_INLINE V sum_pixels(const float* x, int64_t pixels, int64_t block, F f) {
   V sums[4] = {hn::Zero(kTag), hn::Zero(kTag), hn::Zero(kTag), hn::Zero(kTag)};
@@ -48,7 +48,7 @@ HWY_INLINE V sum_pixels(const float* x, int64_t pixels, int64_t block, F f) {
   return hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3]));
 }
 
-// An image at a time, twice: the second pass finds it in the cache. Images are added up in double.
+// Reads each image twice: the second pass finds it in the cache. Images are summed in double.
 void statistics(const BlockedNormShape& s, const float* x, Range samples,
                 const ChannelStatistics& to) {
   const int64_t lanes = norm_lanes();
@@ -66,7 +66,7 @@ void statistics(const BlockedNormShape& s, const float* x, Range samples,
     HWY_ALIGN float means[HWY_MAX_BYTES / 4] = {}, deviations[HWY_MAX_BYTES / 4] = {};
     hn::Store(mean, kTag, means);
     hn::Store(squares, kTag, deviations);
-    // How many samples came before follows from the place.
+    // The number of earlier samples follows from the index.
     const double before = double(at / (s.padded() * s.pixels()) - samples.begin) * pixels;
     for (int64_t k = 0; k < lanes; ++k) {
       const double off = double(means[k]) - to.mean[c + k];
@@ -76,7 +76,7 @@ void statistics(const BlockedNormShape& s, const float* x, Range samples,
   });
 }
 
-// The four pixels of a pool's window, from the upper left one on.
+// The four pixels of a pool's window, starting with the upper left one.
 struct Square {
   V at[4];
 
@@ -95,8 +95,8 @@ struct Square {
   }
 };
 
-// Calls square(place of the upper left pixel, place in the pooled image) for each window, then
-// single(place) for each pixel that belongs to none.
+// Calls square(index of the upper left pixel, index in the pooled image) for each window, then
+// single(index) for each pixel that is in no window.
 template <class F, class G>
 HWY_INLINE void for_windows(const BlockedNormShape& s, int64_t at, int64_t at_pooled, F&& square,
                             G&& single) {
@@ -135,8 +135,8 @@ void forward(const BlockedNormArgs& g, Range samples) {
   });
 }
 
-// Of a window: the gradient of the ReLU's input at the first place of the largest output, zero
-// where that is zero.
+// The gradient of a window: that of the ReLU's input at the first largest output, zero if that
+// output is zero.
 struct WindowGrad {
   V d[4];
 
@@ -175,7 +175,7 @@ void sums(const BlockedNormGradArgs& g, Range samples, double* dbeta, double* dg
           for (int k = 0; k < 4; ++k) add(grad.d[k], x.at[k]);
         },
         [&](int64_t from) HWY_ATTR {
-          if (s.pooled) return;  // no window has it
+          if (s.pooled) return;  // it is in no window
           add(relu_grad(hn::LoadU(kTag, g.a + from), hn::LoadU(kTag, g.dy + from)),
               hn::LoadU(kTag, g.x + from));
         });

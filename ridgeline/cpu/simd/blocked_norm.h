@@ -4,10 +4,10 @@
 
 #include "ridgeline/core/thread_pool.h"
 
-// Batch normalisation, ReLU and a max pool of 2 x 2 (or none) in two passes over the images, and
-// their gradients in two, fp32. Images have their channels in blocks, [n][blocks][pixels][block]:
-// a vector holds channels of one pixel. The channels that fill up the last block are zero and stay
-// so. Each call does a range of samples on the calling thread.
+// Batch normalisation, ReLU and a 2 x 2 max pool (or none) in two passes over the images, and their
+// gradients in two, fp32. Images have their channels in blocks, [n][blocks][pixels][block]:
+// a vector holds channels of one pixel. The channels that pad the last block are zero and stay
+// zero. Each call handles a range of samples on the calling thread.
 namespace ridgeline::cpu::simd {
 
 struct BlockedNormShape {
@@ -15,9 +15,9 @@ struct BlockedNormShape {
   bool pooled;
 
   int64_t blocks() const { return (channels + block - 1) / block; }
-  int64_t padded() const { return blocks() * block; }  // channels with those that fill up
+  int64_t padded() const { return blocks() * block; }  // channels with padding
   int64_t pixels() const { return h * w; }
-  double count() const { return double(n) * double(pixels()); }  // numbers of a channel
+  double count() const { return double(n) * double(pixels()); }  // numbers per channel
 };
 
 // Mean and sum of squared deviations of each channel over some samples: [padded] each.
@@ -28,7 +28,7 @@ struct ChannelStatistics {
 struct BlockedNormArgs {
   BlockedNormShape shape;
   const float* x;
-  float* a;                          // max(0, y), blocked; null where nobody reads it
+  float* a;                          // max(0, y), blocked; null if nothing reads it
   float* pooled;                     // blocked; null without a pool
   const float *mean, *scale, *beta;  // [padded]: y = (x - mean) * scale + beta
 };
@@ -37,13 +37,13 @@ struct BlockedNormArgs {
 // normalised numbers, so that large ones do not overflow.
 struct BlockedNormGradArgs {
   BlockedNormShape shape;
-  const float *x, *a, *dy;                            // dy of the pool, or of the ReLU without one
-  float* dx;                                          // blocked
+  const float *x, *a, *dy;  // dy is that of the pool, or of the ReLU without one
+  float* dx;                // blocked
   const float *mean, *rstd, *scale, *offset, *slope;  // [padded]
 };
 
 struct BlockedNormFunctions {
-  int64_t (*lanes)();  // of a vector: a block is a multiple
+  int64_t (*lanes)();  // of a vector; a block is a multiple of it
   void (*statistics)(const BlockedNormShape&, const float* x, Range samples,
                      const ChannelStatistics& to);
   void (*forward)(const BlockedNormArgs&, Range samples);

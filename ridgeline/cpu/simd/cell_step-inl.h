@@ -11,10 +11,10 @@
 #include "ridgeline/cpu/simd/gemv-inl.h"
 #include "ridgeline/cpu/simd/gemv.h"
 
-// A panel has the gates of one vector of units, so that all that a unit needs is in registers when
+// A panel has the gates of one vector of units, so that all values of a unit are in registers when
 // its sums are done: four vectors of biases, then a row of `gates` vectors for each input and each
 // unit of the state. A GRU's fourth bias is b_hn; its third gate's sums of input and state stay
-// apart.
+// separate.
 HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
@@ -29,7 +29,7 @@ HWY_INLINE void add_state(const CellArgs& a, const float* w, int64_t first,
   if (a.h != nullptr) add_rows(w, a.hidden, a.h + first * a.h_stride, a.h_stride, acc);
 }
 
-// The biases and what the inputs add. Returns the weights of the state.
+// Initialises the sums with the biases and the inputs' products. Returns the weights of the state.
 template <int kGates, int kSamples>
 HWY_INLINE const float* begin_sums(const CellArgs& a, const float* w, int64_t unit, int64_t first,
                                    Vec<float> (&acc)[kSamples][kGates]) {
@@ -55,7 +55,7 @@ void look_ahead_gates(const CellArgs& a, int64_t steps, float* ahead) {
   for (int64_t panel = 0; panel < panels; ++panel) {
     const float* w = a.packed + panel * size;
     for (int64_t sample = 0; sample < a.samples; ++sample) {
-      // Timesteps are to the weights what samples are.
+      // For the weights, timesteps are like samples.
       CellArgs inputs = a;
       inputs.ahead = nullptr;
       inputs.x = a.x + sample * a.x_stride;
@@ -137,7 +137,7 @@ inline void pack_cell(CellKind cell, int64_t in, int64_t hidden, const float* w_
   const int64_t lanes = int64_t(hn::Lanes(Tag<float>())), count = gates(cell);
   const bool gru = cell == CellKind::gru;
   for (int64_t unit = 0; unit < hidden; unit += lanes) {
-    const auto put = [&](auto value) {  // of a unit
+    const auto put = [&](auto value) {  // of one unit
       for (int64_t i = unit; i < unit + lanes; ++i) *packed++ = i < hidden ? value(i) : 0.0f;
     };
     for (int64_t g = 0; g < 4; ++g) {

@@ -1,4 +1,4 @@
-// What is done with the sums of a convolution, compiled once per instruction set.
+// The epilogue of a convolution's sums, compiled once per instruction set.
 #if defined(RIDGELINE_CPU_SIMD_CONV_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef RIDGELINE_CPU_SIMD_CONV_INL_H_
 #undef RIDGELINE_CPU_SIMD_CONV_INL_H_
@@ -17,13 +17,13 @@ HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// A NaN if there is one.
+// Returns NaN if either is NaN.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V nan_max(D, V a, V b) {
   return hn::IfThenElse(hn::Eq(a, a), hn::Max(a, b), a);
 }
 
-// y = act(sums + bias); there is room to read past the end of sums.
+// y = act(sums + bias); memory past the end of sums must be readable.
 template <typename T>
 void finish_row(SimdActivation act, T bias, const T* sums, int64_t count, T* y) {
   const Tag<T> d;

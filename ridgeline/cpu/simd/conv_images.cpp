@@ -10,7 +10,7 @@
 namespace ridgeline::cpu::simd {
 namespace {
 
-// The outputs of a Winograd tile; 0 when direct convolution is the better choice.
+// Returns the outputs of a Winograd tile; 0 if direct convolution is the better choice.
 int64_t winograd1d_outputs(const DirectShape& s) {
   const int64_t products =
       winograd1d_products(s.c, {s.kernel_h, s.pad_h, s.h}, {s.kernel_w, s.pad_w, s.w});
@@ -42,7 +42,7 @@ struct Bound {
   const T *w, *bias;
   T* filters;
 
-  // A thread's part of the filters.
+  // Arranges a thread's part of the filters.
   void arrange(int thread, int threads) const {
     if constexpr (std::is_same_v<T, float>) {
       if (conv.algorithm == ConvAlgorithm::winograd1d) {

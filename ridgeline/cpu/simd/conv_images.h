@@ -7,9 +7,9 @@
 #include "ridgeline/cpu/simd/direct_conv.h"
 #include "ridgeline/cpu/simd/kernel.h"
 
-// Images through one convolution, or several of which each reads what the one before wrote. An
-// image is one thread's and stays in its cache between them; threads take the next one when they
-// are done with the last, so that a slow core does fewer.
+// Images through one convolution, or through several in a row. One thread computes an image, which
+// stays in its cache between convolutions; threads take the next image when they finish one, so a
+// slow core computes fewer.
 namespace ridgeline::cpu::simd {
 
 enum class ConvAlgorithm { direct, winograd1d };  // direct_conv.h, winograd1d_conv2d.h
@@ -29,11 +29,11 @@ struct ImageConv {
   }
 };
 
-// Why winograd1d_conv2d.h refuses the convolution; empty if it does not.
+// Returns why winograd1d_conv2d.h refuses the convolution, or an empty string.
 std::string refuse_winograd1d(const ImageConv& conv, DType dtype);
 
 size_t conv_images_workspace(const std::vector<ImageConv>& chain, DType dtype, int threads);
-// x[n, in] to y[n, out]
+// Computes y[n, out] from x[n, in].
 std::unique_ptr<Step> conv_images_step(const std::vector<ImageConv>& chain, const Value& x,
                                        const Value& y, const Binding& binding);
 

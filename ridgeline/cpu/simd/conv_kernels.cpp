@@ -52,7 +52,7 @@ Kernel conv_kernel(std::string name, ConvReach reach, ConvAlgorithm algorithm) {
 }
 
 // A chain of convolutions with their activations and pools, each reading the output of the one
-// before. Winograd is used where its error bound allows.
+// before. Winograd is used if its error bound allows.
 struct ConvChain {
   std::vector<ConvSpan> spans;
   size_t ops = 0;
@@ -213,7 +213,7 @@ KernelTable conv_kernels() {
       conv_kernel("cpu.conv2d_activation.direct", ConvReach::activated, ConvAlgorithm::direct),
       conv_kernel("cpu.conv2d.winograd1d", ConvReach::alone, ConvAlgorithm::winograd1d),
       conv_kernel("cpu.conv2d.direct", ConvReach::alone, ConvAlgorithm::direct)};
-  table.insert(table.begin() + 1, convs.begin(), convs.end());  // the longest spans stay in front
+  table.insert(table.begin() + 1, convs.begin(), convs.end());  // the longest spans stay first
   return table;
 }
 

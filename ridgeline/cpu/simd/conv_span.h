@@ -5,7 +5,7 @@
 #include "ridgeline/cpu/simd/direct_conv.h"
 #include "ridgeline/cpu/simd/kernel.h"
 
-// Helpers of the convolution kernels that keep an image in one thread.
+// Helpers of the convolution kernels that process an image in one thread.
 namespace ridgeline::cpu::simd {
 
 // A convolution and the ops that follow it directly.
@@ -24,21 +24,21 @@ struct ConvSpan {
   DirectShape shape() const;
 };
 
-// How many of the ops behind a convolution a kernel covers.
+// The ops after a convolution that a kernel covers.
 enum class ConvReach {
   alone,
   activated,  // and the activation, if there is one
-  pooled,     // and a max pool of 2 x 2 behind that
+  pooled,     // and a 2 x 2 max pool after that
 };
 // The result holds no convolution if the next ops are something else.
 ConvSpan find_conv(const Rest& rest, ConvReach reach);
 
 DirectShape direct_shape(const Conv2dShape& conv, bool pooled = false);
 
-// Why the kernels for stride 1 without dilation refuse it; empty if they do not.
+// Returns why the kernels for stride 1 without dilation refuse it, or an empty string.
 std::string refuse_conv(const Conv2dShape& shape, const Value& x);
 
-// The cover of a kernel with this reach, without its workspace.
+// Returns the cover of a kernel with this reach, without its workspace.
 Cover cover_conv(const Rest& rest, ConvReach reach);
 
 }  // namespace ridgeline::cpu::simd

@@ -1,4 +1,4 @@
-// How products with a packed operand go through their depth, compiled once per instruction set.
+// The loops over depth of products with a packed operand, compiled once per instruction set.
 #if defined(RIDGELINE_CPU_SIMD_DEPTH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef RIDGELINE_CPU_SIMD_DEPTH_INL_H_
 #undef RIDGELINE_CPU_SIMD_DEPTH_INL_H_
@@ -19,9 +19,9 @@ HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// A block of a panel is 16 KiB: two stay in a first-level cache of 48 KiB beside a stream of packed
-// tiles. On a Xeon of which four threads have the use, 8 x 2 tiles ran at 452 GFLOP/s with a depth
-// of 512 at once and at 521 with blocks of 128; on an EPYC either way at 98 % of its rate.
+// A block of a panel is 16 KiB: two fit into a first-level cache of 48 KiB beside a stream of
+// packed tiles. On a Xeon with four threads, 8 x 2 tiles ran at 452 GFLOP/s with a depth of 512 at
+// once and at 521 with blocks of 128; on an EPYC both ran at 98 % of its rate.
 constexpr int64_t kDepthTogether = 128;
 constexpr int64_t kPanelsInFirstCache = 2;
 
@@ -29,13 +29,13 @@ constexpr int64_t packed_count(int64_t rows, int64_t tile_rows) {
   return (rows + tile_rows - 1) / tile_rows;
 }
 
-// Where a tile's part of a depth block begins in a packed operand of `count` tiles:
-// [block of depth][tile][depth][tile rows], one stream for those who go through the tiles.
+// Returns where a tile's part of a depth block begins in a packed operand of `count` tiles:
+// [block of depth][tile][depth][tile rows], one stream for loops over the tiles.
 constexpr int64_t packed_at(int64_t count, int64_t tile, int64_t tile_rows, Range depth) {
   return (depth.begin * count + tile * (depth.end - depth.begin)) * tile_rows;
 }
 
-// At least one block, which is empty when there is no depth.
+// Calls f for at least one block, which is empty if there is no depth.
 template <class F>
 HWY_INLINE void for_depth_blocks(int64_t depth, F&& f) {
   int64_t begin = 0;
@@ -56,7 +56,7 @@ HWY_INLINE void for_tiles(Range tiles, Range panels, F&& f) {
   }
 }
 
-// Columns of a panel in pairs of vectors, at the end a single one.
+// Iterates over columns of a panel in pairs of vectors, with a single one at the end.
 template <typename T, class F>
 HWY_INLINE void for_columns(Range columns, F&& f) {
   const int64_t lanes = int64_t(hn::Lanes(Tag<T>()));

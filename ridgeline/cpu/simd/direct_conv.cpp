@@ -15,10 +15,10 @@ HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Vectors of pixels of a tile: 6 x 4 sums in 32 registers, 6 x 2 in 16.
+// Vectors of pixels per tile: 6 x 4 sums in 32 registers, 6 x 2 in 16.
 constexpr int kMostVectors = kManyRegisters ? 4 : 2;
 
-// The sums of kRows channels over all taps, for kVectors vectors of pixels from x on.
+// Sums kRows channels over all taps, for kVectors vectors of pixels from x on.
 template <int kRows, int kVectors, typename T>
 HWY_NOINLINE void sum_tile(const DirectShape& s, const T* HWY_RESTRICT filters, const T* x, T* sums,
                            int64_t ld) {
@@ -61,7 +61,7 @@ void sum_vectors(int vectors, const DirectShape& s, const T* filters, const T* x
   }
 }
 
-// `rows` channels by `count` pixels, in tiles as even as they can be.
+// Computes `rows` channels by `count` pixels, in tiles as even as possible.
 template <typename T>
 void sum_pixels(int64_t rows, const DirectShape& s, const T* filters, const T* x, int64_t count,
                 T* sums, int64_t ld) {
@@ -96,8 +96,8 @@ void sum_pixels(int64_t rows, const DirectShape& s, const T* filters, const T* x
   }
 }
 
-// The larger of neighbours in `upper` and `lower`, in place of upper; there is room to read past
-// their end.
+// Replaces `upper` by the maximum of neighbours in `upper` and `lower`; memory past their end must
+// be readable.
 template <typename T>
 void pool_row(T* upper, const T* lower, int64_t count) {
   const Tag<T> d;
@@ -107,7 +107,7 @@ void pool_row(T* upper, const T* lower, int64_t count) {
     hn::LoadInterleaved2(d, upper + 2 * q, left, right);
     hn::LoadInterleaved2(d, lower + 2 * q, lower_left, lower_right);
     const Vec<T> most = nan_max(d, nan_max(d, left, right), nan_max(d, lower_left, lower_right));
-    hn::StoreU(most, d, upper + q);  // what is still to be read lies further on
+    hn::StoreU(most, d, upper + q);  // elements still to be read are further on
   }
 }
 
@@ -125,7 +125,7 @@ void direct_image(const DirectArgs<T>& args, const T* x, T* y, T* scratch) {
     }
   }
   const int64_t out_h = s.out_h(), out_w = s.out_w(), ld = direct_sums_ld<T>(s);
-  const int64_t rows = s.pooled ? out_h / 2 * 2 : out_h;  // a pool leaves an odd one out
+  const int64_t rows = s.pooled ? out_h / 2 * 2 : out_h;  // a pool ignores an odd row
   for (int64_t p = 0; p < rows; p += 2) {
     const int64_t here = std::min<int64_t>(2, rows - p);
     const T* filters = args.filters;

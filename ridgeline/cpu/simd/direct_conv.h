@@ -5,10 +5,10 @@
 
 #include "ridgeline/cpu/simd/gemm.h"
 
-// Convolutions without unrolling: stride 1, no dilation, one group. Vectors run along the pixels of
-// the padded image, row after row, so that no width leaves a rest; what lies between the rows of
-// outputs is computed and dropped. Sums of a few output channels by a few vectors of pixels stay in
-// registers over all taps.
+// Convolutions without im2col: stride 1, no dilation, one group. Vectors run along the pixels of
+// the padded image, row after row, so that no width leaves a remainder; the values between the rows
+// of outputs are computed and dropped. Sums of a few output channels by a few vectors of pixels
+// stay in registers over all taps.
 namespace ridgeline::cpu::simd {
 
 struct DirectShape {
@@ -27,10 +27,11 @@ struct DirectShape {
 // Output channels whose sums are in registers together.
 inline constexpr int64_t kDirectBlock = 6;
 
-// Elements of scratch: the filters as kernels read them (one for all threads), and what a thread
-// needs of its own (the padded image, and the sums of two rows).
+// Elements of scratch: the filters in the kernels' layout (one for all threads), and each thread's
+// own (the padded image, and the sums of two rows).
 size_t direct_filter_elements(const DirectShape& shape);
-// Between the sums of two channels: two rows, and room for vectors that reach past their end.
+// The distance between the sums of two channels: two rows, and space for vectors that reach past
+// their end.
 template <typename T>
 int64_t direct_sums_ld(const DirectShape& shape) {
   return (2 * shape.pitch() + 2 * kPanel<T>) / kGroup<T> * kGroup<T>;
@@ -50,7 +51,7 @@ struct DirectArgs {
   SimdActivation act;
 };
 
-// The first channel and the count of each block: as even as they can be, kDirectBlock at most.
+// The first channel and the count of each block: as even as possible, kDirectBlock at most.
 constexpr int64_t direct_blocks(int64_t k) { return (k + kDirectBlock - 1) / kDirectBlock; }
 constexpr Range direct_block(int64_t k, int64_t block) {
   return {k * block / direct_blocks(k), k * (block + 1) / direct_blocks(k)};
@@ -58,13 +59,13 @@ constexpr Range direct_block(int64_t k, int64_t block) {
 
 // filters: [block][c, kernel_h, kernel_w][channels of the block], from w[k, c, kernel_h, kernel_w].
 // With `flipped`, w is [c, k, kernel_h, kernel_w] and its taps are read in reverse order: the
-// convolution then takes the gradient of an output to that of its input.
+// convolution then maps the gradient of an output to that of its input.
 template <typename T>
 void arrange_filters(const DirectShape& shape, const T* w, bool flipped, T* filters);
 
 template <typename T>
 struct DirectFunctions {
-  // One image x[c, h, w] to y[k, out_h, out_w], or half of both with a pool.
+  // Maps one image x[c, h, w] to y[k, out_h, out_w], or half of both with a pool.
   void (*image)(const DirectArgs<T>& args, const T* x, T* y, T* scratch);
 };
 template <typename T>

@@ -15,13 +15,13 @@ HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Sums in registers: of 32, 24 leave room for the vectors they are made of; of 16, 10.
+// Sums in registers: of 32, 24 leave enough for their operands; of 16, 10 do.
 constexpr int kMostSums = kManyRegisters ? 24 : 10;
 
 constexpr int rows_for(int taps) { return std::clamp(kMostSums / taps, 1, 6); }
 
-// Images whose planes of a block stay in the first- and second-level cache while the input channels
-// pass by.
+// Images whose planes of a block stay in the first- and second-level caches during the loop over
+// input channels.
 constexpr int64_t kImagesAtOnce = 8;
 
 // sums[m][j] (vectors) += dy plane m by x shifted by j, over the images [begin, end).
@@ -59,7 +59,7 @@ HWY_NOINLINE void add_products(const DirectGradArgs<T>& g, Range images, int64_t
   }
 }
 
-// A block of rows_for(kTaps) outputs, or one at a time where fewer are left.
+// Computes a block of rows_for(kTaps) outputs, or one at a time if fewer are left.
 template <int kTaps, typename T>
 void add_block(const DirectGradArgs<T>& g, Range images, Range outputs, int64_t c, int64_t u,
                T* sums) {
@@ -107,7 +107,7 @@ void pad_images(const DirectGradArgs<T>& g, Range images) {
   }
 }
 
-// db of an output: its padding is zero.
+// Computes db of an output, whose padding is zero.
 template <typename T>
 T sum_slopes(const DirectGradArgs<T>& g, int64_t o) {
   const Tag<T> d;
@@ -126,7 +126,7 @@ void gradient(const DirectGradArgs<T>& g, Range units, T* scratch) {
   const Tag<T> d;
   const DirectShape& s = g.shape;
   const int64_t lanes = int64_t(hn::Lanes(d)), rows = grad_block(s.kernel_w);
-  const int64_t each = s.c * s.kernel_h, sums = s.kernel_w * rows * lanes;  // of a unit
+  const int64_t each = s.c * s.kernel_h, sums = s.kernel_w * rows * lanes;  // per unit
   for (int64_t block = units.begin / each; block * each < units.end; ++block) {
     const Range outputs{block * rows, std::min(s.k, (block + 1) * rows)};
     const Range mine{std::max(units.begin - block * each, int64_t{0}),

@@ -1,17 +1,17 @@
 #pragma once
 
-// These macros make a table of functions, Functions<T>, compiled once per instruction set, into a
+// These macros turn a table of functions, Functions<T>, compiled once per instruction set, into a
 // function
 //   template <typename T> const Functions<T>& name();
-// that returns the one for this machine. Highway exports plain functions, so each table has one for
-// either type.
+// that returns the table for this machine. Highway exports plain functions, so each table has one
+// for either type.
 
-// In the namespace of an instruction set; `values` is a constexpr variable template.
+// Used in the namespace of an instruction set; `values` is a constexpr variable template.
 #define RIDGELINE_SIMD_TABLE(Functions, name, values)               \
   const Functions<float>* float_##name() { return &values<float>; } \
   const Functions<double>* double_##name() { return &values<double>; }
 
-// Under HWY_ONCE, in the namespace that declares name().
+// Used under HWY_ONCE, in the namespace that declares name().
 #define RIDGELINE_SIMD_DISPATCH(Functions, name)   \
   HWY_EXPORT(float_##name);                        \
   HWY_EXPORT(double_##name);                       \

@@ -19,7 +19,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Wide = hn::ScalableTag<uint64_t>;
 using WideVec = hn::Vec<Wide>;
 
-// The 64-bit product of the low halves.
+// Returns the 64-bit product of the low halves.
 HWY_INLINE WideVec product(WideVec a, WideVec b) {
 #if HWY_TARGET == HWY_SCALAR
   return hn::Set(Wide(), hn::GetLane(a) * hn::GetLane(b));  // one lane: no pairs to multiply
@@ -33,7 +33,7 @@ struct Words {
   WideVec w[4];  // each in the low half of its lane
 };
 
-// Philox4x32-10 of a counter a lane. The same numbers as Philox::words.
+// Philox4x32-10 with one counter per lane. Returns the same numbers as Philox::words.
 HWY_INLINE Words philox(WideVec counters, uint64_t stream, uint64_t seed) {
   const Wide d;
   const WideVec low = hn::Set(d, 0xffffffffu);
@@ -56,13 +56,13 @@ HWY_INLINE Words philox(WideVec counters, uint64_t stream, uint64_t seed) {
 using Narrow = hn::Rebind<uint32_t, Wide>;
 HWY_INLINE hn::Vec<Narrow> narrow(WideVec words) { return hn::TruncateTo(Narrow(), words); }
 
-// x * scale where the words of its elements say keep, else 0.
+// Computes x * scale for elements whose random words say keep, else 0.
 template <typename T>
 class Keep {
  public:
   Keep(float p, T scale) : least_(T(p) * T(1 << 24)), scale_(scale) {}
 
-  // Of a vector; `factor` gets scale or 0 where it is not null.
+  // Handles one vector; `factor`, if not null, gets scale or 0.
   HWY_INLINE void vector(const uint32_t* words, const T* x, T* y, T* factor) const {
     const hn::ScalableTag<T> d;
     const hn::Rebind<int32_t, decltype(d)> di;
@@ -85,11 +85,11 @@ class Keep {
     }
   }
 
-  T least_;  // of a word's upper 24 bits, which are exact in T, as p * 2^24 is
+  T least_;  // of a word's upper 24 bits, which are exact in T, like p * 2^24
   T scale_;
 };
 
-// Words of the elements from `first` on, a multiple of 4; whole vectors of counters.
+// Fills in the words of the elements from `first` on, a multiple of 4; whole vectors of counters.
 HWY_INLINE void fill_words(uint64_t first, uint64_t stream, uint64_t seed, int64_t count,
                            uint32_t* words) {
   const Wide d;
@@ -104,13 +104,13 @@ HWY_INLINE void fill_words(uint64_t first, uint64_t stream, uint64_t seed, int64
 
 template <typename T>
 void dropout(const DropoutArgs<T>& g, Range elements) {
-  constexpr int64_t kWords = 256;  // a multiple of what a vector of counters gives
+  constexpr int64_t kWords = 256;  // a multiple of the words of a vector of counters
   HWY_ALIGN uint32_t words[kWords];
   const int64_t lanes = int64_t(hn::Lanes(hn::ScalableTag<T>()));
   const Keep<T> keep(g.p, g.scale);
   for (int64_t begin = elements.begin, count; begin < elements.end; begin += count) {
     const uint64_t element = g.first + uint64_t(begin);
-    const int64_t skipped = int64_t(element % 4);  // of the first counter's
+    const int64_t skipped = int64_t(element % 4);  // words of the first counter
     count = std::min(kWords - skipped, elements.end - begin);
     fill_words(element - uint64_t(skipped), g.stream, g.seed, skipped + count, words);
     int64_t i = 0;
@@ -121,7 +121,7 @@ void dropout(const DropoutArgs<T>& g, Range elements) {
   }
 }
 
-// Words of `count` features from f on, of the rows of a panel.
+// The words of `count` features from f on, for the rows of a panel.
 template <typename T>
 HWY_INLINE void fill_panel_words(const PanelDropoutArgs<T>& g, int64_t first_row, int64_t f,
                                  int64_t count, const uint64_t* row_elements, uint32_t* words) {
@@ -150,7 +150,7 @@ void dropout_panels(const PanelDropoutArgs<T>& g, Range features, int64_t n) {
   for (int64_t r = 0; r < kPanel<T>; ++r) row_elements[r] = uint64_t(r * g.features);
   const int64_t lanes = int64_t(hn::Lanes(hn::ScalableTag<T>()));
   const Keep<T> keep(g.p, g.scale);
-  const bool in_fours = g.features % 4 == 0;  // then a counter's features are the same in all rows
+  const bool in_fours = g.features % 4 == 0;  // then all rows share their counters' features
   for (int64_t panel = 0; panel < panels_of<T>(n); ++panel) {
     for (int64_t f = features.begin, count; f < features.end; f += count) {
       count = in_fours ? std::min(4 - f % 4, features.end - f) : 1;

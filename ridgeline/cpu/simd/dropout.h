@@ -16,7 +16,7 @@ struct DropoutArgs {
   T scale;
 };
 
-// The same in panels (layout.h): y = keep * x with keep[r, f] the factor of element
+// Dropout in panels (layout.h): y = keep * x, where keep[r, f] is the factor of element
 // (first_row + r) * features + f, 0 or `scale`. y may be x.
 template <typename T>
 struct PanelDropoutArgs {

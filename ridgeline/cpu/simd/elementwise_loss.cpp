@@ -19,13 +19,14 @@ using Tag = hn::ScalableTag<T>;
 template <typename T>
 using Vec = hn::Vec<Tag<T>>;
 
-// The losses of a vector of elements; `slope` becomes their derivatives by x. NaN stays NaN.
+// Returns the losses of a vector of elements; `slope` becomes their derivatives by x. NaN stays
+// NaN.
 template <LossFn kFn, typename T>
 HWY_INLINE Vec<T> losses(Vec<T> x, Vec<T> target, Vec<T> weight, Vec<T> delta, Vec<T>& slope) {
   const Tag<T> d;
   const Vec<T> zero = hn::Zero(d), one = hn::Set(d, T(1)), half = hn::Set(d, T(0.5));
   const Vec<T> off = hn::Sub(x, target), size = hn::Abs(off);
-  // 1 with the sign of `off`, and 0 (or NaN) where that is 0 (or NaN).
+  // 1 with the sign of `off`; 0 for 0 and NaN for NaN.
   const Vec<T> sign = hn::IfThenElse(hn::Gt(size, zero), hn::CopySign(one, off), off);
   if constexpr (kFn == LossFn::mae) {
     slope = sign;
@@ -47,7 +48,7 @@ HWY_INLINE Vec<T> losses(Vec<T> x, Vec<T> target, Vec<T> weight, Vec<T> delta, V
   }
 }
 
-// The targets of the columns from c on, of which `count` are wanted.
+// Returns the targets of `count` columns from c on.
 template <typename T>
 HWY_INLINE Vec<T> targets(const ElementwiseLossArgs<T>& g, int64_t r, int64_t c, int64_t count) {
   const Tag<T> d;
@@ -64,7 +65,7 @@ HWY_INLINE Vec<T> targets(const ElementwiseLossArgs<T>& g, int64_t r, int64_t c,
   return hn::Load(d, shared);
 }
 
-// One row: adds the losses to `sums`, lane by lane.
+// Adds the losses of one row to `sums`, lane by lane.
 template <LossFn kFn, typename T>
 HWY_INLINE Vec<T> add_row(const ElementwiseLossArgs<T>& g, int64_t r, Vec<T> sums) {
   const Tag<T> d;

@@ -8,8 +8,8 @@
 
 namespace ridgeline::cpu::simd {
 
-// ElementwiseLoss of x[n, out] and its gradient, batch-major. Targets are numbers, of which
-// out / columns neighbours in x share one, or labels that stand for one-hot rows.
+// ElementwiseLoss of x[n, out] and its gradient, batch-major. Targets are numbers, each shared by
+// out / columns neighbours in x, or labels that stand for one-hot rows.
 template <typename T>
 struct ElementwiseLossArgs {
   LossFn fn;
@@ -19,10 +19,10 @@ struct ElementwiseLossArgs {
   const T* weights;      // [out]
   int64_t n, out, columns;
   T delta;
-  // Sums over each group of kGroup rows, not scaled; null: not wanted.
+  // Sums over each group of kGroup rows, not scaled; null if not wanted.
   double* loss;      // [groups_of(n)]
   int32_t* correct;  // [groups_of(n)]: samples whose largest x is first reached at the label
-  // dx = factor * the derivative by x; null: not wanted
+  // dx = factor * the derivative by x; null if not wanted.
   T* dx;
   T factor;
 };

@@ -34,7 +34,7 @@ Cover covers(const Rest& rest) {
   return cover;
 }
 
-// What both ops have, with the weights that each run takes from the program.
+// The arguments of both ops, with the weights that each run reads from the program.
 template <typename T>
 struct LossCall {
   template <typename Op>

@@ -9,15 +9,15 @@
 #include "hwy/highway.h"
 #include "ridgeline/cpu/simd/math-inl.h"
 
-// A gate's natural scale is 1: results are good to a few units of the last place of 1, which lets
-// them be had for half the instructions of those that keep a tiny result's every digit.
+// The natural scale of a gate is 1: results are accurate to a few units in the last place of 1,
+// which takes half the instructions of functions that keep every digit of tiny results.
 HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// exp(factor * x), which must lie between 2^-125 and 2^125 (fp32). 2^n times a polynomial in the
-// rest, of relative error 1.7e-7 with its own rounding: fitted over [-1/2, 1/2] to 9e-8, 1 at 0.
-// Adding 1.5 * 2^23 leaves n in the lowest bits. NaN stays NaN.
+// exp(factor * x), which must lie between 2^-125 and 2^125 (fp32). It is 2^n times a polynomial in
+// the rest, with a relative error of 1.7e-7 including its own rounding: fitted over [-1/2, 1/2] to
+// 9e-8, 1 at 0. Adding 1.5 * 2^23 leaves n in the lowest bits. NaN stays NaN.
 template <class D, class V = hn::Vec<D>, typename T = hn::TFromD<D>>
 HWY_INLINE V gate_exp(D d, V x, T factor) {
   if constexpr (sizeof(T) == 4) {
@@ -38,8 +38,8 @@ HWY_INLINE V gate_exp(D d, V x, T factor) {
   }
 }
 
-// x / y for y >= 1. AVX-512 starts from 14 bits of 1 / y, so that one Newton step is enough; a
-// division takes longer than all the rest of a gate there.
+// x / y for y >= 1. AVX-512 starts from 14 bits of 1 / y, so that one Newton step suffices; a
+// division takes longer there than the rest of a gate.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V gate_divide(D d, V x, V y) {
   using T = hn::TFromD<D>;
@@ -51,13 +51,13 @@ HWY_INLINE V gate_divide(D d, V x, V y) {
   }
 }
 
-// x between -most and most; NaN stays NaN (on x86 in this order).
+// Clamps x to [-most, most]; NaN stays NaN (on x86 in this order).
 template <class D, class V = hn::Vec<D>, typename T = hn::TFromD<D>>
 HWY_INLINE V gate_clamp(D d, V x, T most) {
   return hn::Min(hn::Set(d, most), hn::Max(hn::Set(d, -most), x));
 }
 
-// 1 / (1 + exp(-x)); beyond the clamp it is 0 or 1 as far as anyone can tell.
+// 1 / (1 + exp(-x)); beyond the clamp it is 0 or 1 to within rounding.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V gate_sigmoid(D d, V x) {
   using T = hn::TFromD<D>;
@@ -66,7 +66,7 @@ HWY_INLINE V gate_sigmoid(D d, V x) {
   return gate_divide(d, one, hn::Add(one, e));
 }
 
-// (exp(2 x) - 1) / (exp(2 x) + 1), 1 from the clamp on.
+// (exp(2 x) - 1) / (exp(2 x) + 1); 1 beyond the clamp.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V gate_tanh(D d, V x) {
   using T = hn::TFromD<D>;

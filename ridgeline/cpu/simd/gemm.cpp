@@ -4,7 +4,7 @@
 
 #include "ridgeline/cpu/simd/dispatch.h"
 
-// Below SSE4 (any x86 since 2008 has it) the portable target does.
+// Below SSE4 (which every x86 since 2008 has) the portable target suffices.
 #define HWY_DISABLED_TARGETS HWY_SSSE3
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ridgeline/cpu/simd/gemm.cpp"
@@ -18,13 +18,13 @@ HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Panels of x that stay in the second-level cache (half of the common 1 MiB) while the tiles of w
-// pass by.
+// Panels of x that stay in the second-level cache (half of the common 1 MiB) during the loop over
+// tiles of w.
 constexpr int64_t kPanelGroupBytes = 512 << 10;
 
 // Rows of w that an input gradient takes at a time, so that their lines, each needed by two tiles,
-// stay in the second-level cache. All of them at once do not: rows of 4096 bytes fall into the same
-// few sets, and every line then came twice from the third level (0.8 of the ceiling instead of 1).
+// stay in the second-level cache. All rows at once do not: rows of 4096 bytes map to the same few
+// sets, and every line then came twice from the third level (0.8 of the ceiling instead of 1).
 constexpr int64_t kDepthBlock = 64;
 
 // One tile of y: rows from `o` on, columns from `column` on of one panel.
@@ -75,11 +75,12 @@ struct ForwardTile {
 };
 
 struct InputGradTile {
-  // Asks for the lines of w two further on: a column of lines is nothing the hardware would guess.
+  // Prefetches the lines of w two further on, because the hardware does not recognise a column of
+  // lines.
   template <typename T>
   static HWY_INLINE void prefetch_after(const T* w, int64_t in, int64_t depth) {
     constexpr int64_t kAhead = 128 / int64_t{sizeof(T)};
-    if (reinterpret_cast<uintptr_t>(w) % 64 >= kTileRows * sizeof(T)) return;  // asked before
+    if (reinterpret_cast<uintptr_t>(w) % 64 >= kTileRows * sizeof(T)) return;  // already prefetched
     for (int64_t k = 0; k < depth; ++k) hwy::Prefetch(w + k * in + kAhead);
   }
 
@@ -135,7 +136,7 @@ HWY_INLINE void run_tile(int64_t rows, const Args& g, int64_t row, int64_t panel
   }
 }
 
-// The tiles of rows x columns of a panel result whose other operand has `depth` features.
+// Computes the tiles of rows x columns of a panel result whose other operand has `depth` features.
 template <class Tile, typename T, class Args>
 HWY_INLINE void run_tiles(const Args& g, int64_t depth, Range rows, Range columns) {
   const int64_t lanes = int64_t(hn::Lanes(Tag<T>()));

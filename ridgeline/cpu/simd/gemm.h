@@ -8,7 +8,7 @@
 // The three products of a linear layer y = x w^T + b, w[out, in] row-major, register-blocked,
 // without packing. Each call computes a sub-range of its result on the calling thread, so that a
 // whole training step can be one parallel region with barriers between phases. Results do not
-// depend on how the range is cut: every element is one sum in a fixed order.
+// depend on how the range is divided: every element is one sum in a fixed order.
 namespace ridgeline::cpu::simd {
 
 // An activation and its parameter (the slope of leaky_relu, the alpha of elu).
@@ -27,9 +27,9 @@ struct SimdActivation {
   };
 
   constexpr SimdActivation(Kind of = none, double with = 0) : kind(of), parameter(with) {}
-  constexpr operator Kind() const { return kind; }  // compares and switches by the kind
+  constexpr operator Kind() const { return kind; }  // compares and switches by kind
 
-  // The derivative is taken at the input, so that a fused layer must keep it.
+  // The derivative is a function of the input, so a fused layer must keep it.
   constexpr bool saves_input() const { return kind >= gelu; }
 
   Kind kind;
@@ -48,8 +48,8 @@ struct ForwardArgs {
   SimdActivation act;
 };
 
-// dx = (dz w) * act'(saved): with the activation of the layer below, dx is that layer's dz. With a
-// part of out only, dx is a part of that sum (act must be none); see BatchFunctions::combine.
+// dx = (dz w) * act'(saved): with the activation of the layer below, dx is that layer's dz. If
+// depth is only a part of out, dx is a partial sum (act must be none); see BatchFunctions::combine.
 template <typename T>
 struct InputGradArgs {
   const T* w;      // [out, in]
@@ -59,7 +59,7 @@ struct InputGradArgs {
   int64_t in, out;
   SimdActivation act;
   Range depth;       // of out; {0, out} for the whole sum
-  bool add = false;  // to what dx holds: a sum in parts, one after the other
+  bool add = false;  // adds to dx: partial sums, one after the other
 };
 
 // g += weight_decay * w;  m = momentum * m + g;  g = nesterov ? g + momentum * m : m;  w -= lr * g
@@ -69,24 +69,24 @@ struct Sgd {
   bool nesterov = false;
 };
 
-// dw = dz^T x and db = column sums of dz, either stored or used at once to update w and b.
+// dw = dz^T x and db = column sums of dz, either stored or used directly to update w and b.
 template <typename T>
 struct WeightGradArgs {
   const T* dz;  // panels, [n, out]
   const T* x;   // batch-major, [n, in], rows ldx apart
   int64_t ldx, n, in, out;
-  // Sums. When updating, scratch: needed only if a sum is made in parts (below, or n > one block).
+  // Sums. When updating, these are scratch, needed only for partial sums (below, or n > one block).
   T* dw;  // [out, in]
   T* db;  // [out], null without bias
   // A batch may come in parts: all but the first add to dw and db, all but the last leave them
   // there.
   bool first = true, last = true;
-  // dz is known to hold many exact zeros (the layer ends in ReLU). They are skipped where that
-  // pays: the result is the same bit for bit as long as x is finite.
+  // dz is known to hold many exact zeros (the layer ends in ReLU). They are skipped if that is
+  // faster: the result is the same bit for bit as long as x is finite.
   bool sparse = false;
   void* sparse_scratch =
       nullptr;  // sparse_scratch_bytes(out) if sparse; disjoint rows may share it
-  // Updating:
+  // The following are for updates.
   bool update = false;
   Sgd<T> sgd{};
   T* w = nullptr;   // [out, in]
@@ -96,7 +96,7 @@ struct WeightGradArgs {
 };
 
 // Batch rows of one pass over dw: 128 rows of three vectors of x are 24 KiB, most of a first-level
-// cache, and the partial sums pass through memory once in 128 steps. With zeros skipped, half as
+// cache, and the partial sums pass through memory once in 128 steps. If zeros are skipped, half as
 // many rows of twice as many vectors: 64 * 6 beat 128 * 3 (latency) and 128 * 6 (cache) by 1.3x or
 // more.
 inline constexpr int64_t kGradBlock = 128;
@@ -107,15 +107,15 @@ constexpr size_t sparse_scratch_bytes(int64_t out) {
   return size_t(out) * (size_t(kSparseGradBlock) * 2 * sizeof(T) + sizeof(int64_t));
 }
 
-// `rows`: the range of out (forward, weight_grad) or in (input_grad). `columns`: the range of batch
-// rows, beginning on a multiple of kGroup (weight_grad: of in). weight_grad handles db in the call
-// whose columns end with in.
+// `rows` is the range of out (forward, weight_grad) or in (input_grad), `columns` the range of
+// batch rows, beginning at a multiple of kGroup (weight_grad: of in). weight_grad handles db in the
+// call whose columns end with in.
 template <typename T>
 struct GemmFunctions {
   void (*forward)(const ForwardArgs<T>&, Range rows, Range columns);
   void (*input_grad)(const InputGradArgs<T>&, Range rows, Range columns);
   void (*weight_grad)(const WeightGradArgs<T>&, Range rows, Range columns);
-  void (*bias_grad)(const WeightGradArgs<T>&, Range rows);  // db alone
+  void (*bias_grad)(const WeightGradArgs<T>&, Range rows);  // only db
 };
 
 // The functions for this machine's instruction set.

@@ -16,17 +16,17 @@ HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Vectors of outputs in a panel. Samples that go through the weights together: the sums of more
-// would not fit into registers.
+// kPanelVectors: vectors of outputs in a panel. kMostTogether: samples that pass through the
+// weights together; the sums of more would not fit into registers.
 constexpr int kPanelVectors = 4;
 constexpr int kMostTogether = kManyRegisters ? 2 : 1;
 
-// So many sums of one element are kept apart that additions need not wait for each other: two
-// multiply-adds of four cycles are begun in a cycle. The number does not depend on how many samples
-// go together, so that a sample's result does not depend on its place in the batch.
+// The number of separate sums of one element, so that additions need not wait for each other: two
+// multiply-adds of four cycles start per cycle. It does not depend on the number of samples in a
+// group, so that a sample's result does not depend on its position in the batch.
 constexpr int separate_sums(int vectors) { return std::clamp(8 / vectors, 1, 8); }
 
-// Weights are left to the hardware's prefetchers: on an EPYC (Zen 4), asking for them 1, 4 or 8 KiB
+// Prefetching of weights is left to the hardware: on an EPYC (Zen 4), prefetching 1, 4 or 8 KiB
 // ahead changed an LSTM step from the second-level cache by -5 % to 9 %, and made one from the
 // third 23 % slower.
 //
@@ -77,7 +77,7 @@ HWY_INLINE const float* add_rows(const float* HWY_RESTRICT w, int64_t depth,
   return w;
 }
 
-// The first `count` elements, zeros for the others; `count` may be more than a vector has.
+// Loads the first `count` elements and zeros for the others; `count` may exceed a vector.
 HWY_INLINE Vec<float> load_part(const float* from, int64_t count) {
   const Tag<float> d;
   if (count >= int64_t(hn::Lanes(d))) return hn::LoadU(d, from);

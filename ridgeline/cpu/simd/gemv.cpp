@@ -18,7 +18,7 @@ int64_t packed_floats(int64_t depth, int64_t out) {
   return (out + lanes - 1) / lanes * lanes * (1 + depth);
 }
 
-// Vectors of the panel that begins at this output.
+// Returns the vectors of the panel that begins at this output.
 int64_t vectors_at(int64_t begin, int64_t out) {
   const int64_t lanes = int64_t(hn::Lanes(Tag<float>()));
   return std::min<int64_t>(kPanelVectors, (out - begin + lanes - 1) / lanes);
@@ -29,7 +29,7 @@ void pack_rows(const float* w, int64_t in, const float* more_w, int64_t more_in,
   const int64_t lanes = int64_t(hn::Lanes(Tag<float>()));
   for (int64_t begin = 0; begin < out; begin += kPanelVectors * lanes) {
     const int64_t end = begin + vectors_at(begin, out) * lanes;
-    const auto put = [&](auto value) {  // of an output
+    const auto put = [&](auto value) {  // of one output
       for (int64_t o = begin; o < end; ++o) *packed++ = o < out ? value(o) : 0.0f;
     };
     put([&](int64_t o) {

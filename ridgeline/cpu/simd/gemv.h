@@ -5,9 +5,9 @@
 #include "ridgeline/cpu/simd/gemm.h"
 #include "ridgeline/ops/recurrent.h"
 
-// Layers for a few samples (GEMV), fp32, with weights that are packed once and then only streamed
-// through: every weight is loaded once for one or two samples, in the order of memory. Vectors run
-// along the outputs. All on the calling thread; samples are rows, `stride` floats apart.
+// Layers for a few samples (GEMV), fp32, with weights that are packed once and then streamed: every
+// weight is loaded once for one or two samples, in memory order. Vectors run along the outputs.
+// Everything runs on the calling thread; samples are rows, `stride` floats apart.
 //
 // Packed weights are panels of a few vectors of outputs: the bias, then for each input its weights
 // to these outputs. Outputs past the last are zeros.
@@ -24,8 +24,9 @@ struct GemvArgs {
   int64_t y_stride;
   int64_t samples;
   bool relu = false;
-  // Panels from the last to the first. Weights that are a little larger than a cache, streamed in
-  // turns from either end, are found there in part; streamed always from one end, never.
+  // Streams the panels from the last to the first. Weights that are a little larger than a cache
+  // are partly found there if they are streamed alternately from either end; never if always from
+  // the same end.
   bool backward = false;
 };
 
@@ -39,13 +40,13 @@ struct CellArgs {
   const float* h;  // [samples][hidden] before the timestep; null: zeros
   int64_t h_stride;
   const float* c;  // lstm: [samples][hidden], dense; null: zeros
-  float* c_next;   // lstm: likewise; may be c
+  float* c_next;   // lstm: [samples][hidden], dense; may be c
   float* y;        // [samples][hidden]: h after the timestep
   int64_t y_stride;
   int64_t samples;
   bool backward = false;  // as above
-  // What the inputs add to the sums, from look_ahead: [samples][packed_ahead] of this timestep,
-  // `ahead_stride` floats apart. x is then not read. Null: the step multiplies x itself.
+  // The inputs' contributions to the sums, from look_ahead: [samples][packed_ahead] of this
+  // timestep, `ahead_stride` floats apart. x is then not read. Null: the step multiplies x itself.
   const float* ahead = nullptr;
   int64_t ahead_stride = 0;
 };
@@ -58,13 +59,14 @@ struct GemvFunctions {
   void (*multiply)(const GemvArgs&);
 
   int64_t (*packed_cell)(CellKind cell, int64_t in, int64_t hidden);  // floats
-  // As RnnWeights: w_ih[gates * hidden][in], w_hh[gates * hidden][hidden], biases null or there.
+  // Like RnnWeights: w_ih[gates * hidden][in], w_hh[gates * hidden][hidden], biases null or
+  // present.
   void (*pack_cell)(CellKind cell, int64_t in, int64_t hidden, const float* w_ih, const float* w_hh,
                     const float* b_ih, const float* b_hh, float* packed);
   void (*step)(const CellArgs&);
-  // The products of several timesteps' inputs, x[samples][steps][in], with their weights, which are
-  // then read once for all of these: ahead[samples][ahead_stride], whose rows hold `steps` times
-  // packed_ahead floats. A sum is the same to the bit as that of the step.
+  // Multiplies several timesteps' inputs, x[samples][steps][in], by their weights, which are then
+  // read once for all of them: ahead[samples][ahead_stride], whose rows hold `steps` times
+  // packed_ahead floats. A sum equals that of the step bit for bit.
   int64_t (*packed_ahead)(CellKind cell, int64_t hidden);
   void (*look_ahead)(const CellArgs&, int64_t steps, float* ahead);
 

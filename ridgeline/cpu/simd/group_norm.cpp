@@ -20,7 +20,7 @@ using Tag = hn::ScalableTag<T>;
 template <typename T>
 using Vec = hn::Vec<Tag<T>>;
 
-// Calls f(place, mask) for each vector of `count` numbers.
+// Calls f(index, mask) for each vector of `count` numbers.
 template <typename T, class F>
 HWY_INLINE void for_vectors(int64_t count, F f) {
   const Tag<T> d;
@@ -35,7 +35,7 @@ HWY_INLINE T total(Vec<T> sums) {
   return hn::GetLane(hn::SumOfLanes(Tag<T>(), sums));
 }
 
-// A weight of each number of a run: gamma or beta of its channel, or `otherwise` without.
+// The weight of each number of a run: gamma or beta of its channel, or `otherwise` without.
 template <typename T>
 class ChannelWeights {
  public:
@@ -44,7 +44,8 @@ class ChannelWeights {
         spatial_(spatial),
         otherwise_(otherwise) {}
 
-  // Returns the weights of the numbers from `place` on; spatial numbers are all of one channel.
+  // Returns the weights of the numbers from `place` on; all `spatial` numbers belong to one
+  // channel.
   template <class M>
   HWY_INLINE Vec<T> at(int64_t place, M live) const {
     const Tag<T> d;
@@ -59,8 +60,8 @@ class ChannelWeights {
   T otherwise_;
 };
 
-// Calls f(place, mask) for each vector of a run, none of which crosses the end of a channel of
-// several numbers.
+// Calls f(index, mask) for each vector of a run; no vector crosses the end of a channel of several
+// numbers.
 template <typename T, class F>
 HWY_INLINE void for_run(int64_t width, int64_t spatial, F f) {
   const int64_t piece = spatial == 1 ? width : spatial;
@@ -129,7 +130,7 @@ void grad(const GroupNormGradArgs<T>& g, Range runs) {
   }
 }
 
-// Channels of one number each: vectors run along the channels, which lie side by side.
+// For channels of one number each, which are adjacent: vectors run along the channels.
 template <typename T>
 void grad_weights_flat(const GroupNormGradArgs<T>& g, Range channels) {
   const Tag<T> d;

@@ -24,7 +24,7 @@ template <typename T>
 struct GroupNormGradArgs {
   int64_t runs, groups, width, spatial;
   bool centred;
-  const T *x, *gamma, *mean, *rstd, *dy;  // mean: null where not centred
+  const T *x, *gamma, *mean, *rstd, *dy;  // mean: null if not centred
   T *dx, *dgamma, *dbeta;
 
   int64_t first_channel(int64_t run) const { return run % groups * (width / spatial); }

@@ -4,7 +4,7 @@
 namespace ridgeline::cpu::simd {
 namespace {
 
-// All operands have x's type, statistics too.
+// All operands have x's type, including statistics.
 template <typename Op>
 Cover covers(const Rest& rest) {
   const std::string reason = refuses(rest, &Op::x);
@@ -61,7 +61,7 @@ std::unique_ptr<Step> prepare_grad(const Span& span, const Binding& binding) {
                                     binding.write(op.dbeta).as<T>()};
     return make_step([args, &pool = cpu_runtime(binding.runtime()).pool()] {
       const GroupNormFunctions<T>& functions = group_norm_functions<T>();
-      // The weights' gradients first: dx may lie where x or dy does.
+      // The weights' gradients come first, because dx may alias x or dy.
       if (args.dgamma != nullptr || args.dbeta != nullptr) {
         const int64_t channel = args.runs * args.width / args.channels();
         pool.share(args.channels(), kGroup<T>, kLeastElements / channel + 1,

@@ -14,7 +14,7 @@ HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Calls f(place) for whole vectors, then tail(place) for each element that is left.
+// Calls f(index) for whole vectors, then tail(index) for each element that is left.
 template <typename T, class F, class G>
 HWY_INLINE void for_elements(Range elements, F f, G tail) {
   const hn::ScalableTag<T> d;

@@ -14,7 +14,7 @@
 // Helpers that the kernels of this folder share.
 namespace ridgeline::cpu::simd {
 
-// What most kernels of this folder compute in. Runs on a CPU are in no other precision but halves.
+// The precisions of most kernels of this folder. The only other ones on a CPU are the half types.
 inline constexpr Precisions kFloatAndDouble{Precision::fp64, Precision::fp32};
 inline constexpr Precisions kFloatOnly{Precision::fp32};
 inline constexpr Precisions kBf16Only{Precision::bf16};
@@ -53,11 +53,12 @@ SimdActivation simd_activation(const Op& op) {
   return SimdActivation::none;
 }
 
-// Elements a thread must have before a second one is woken: about a microsecond of cheap work.
+// The elements per thread from which on a second thread is worth waking: about a microsecond of
+// cheap work.
 inline constexpr int64_t kLeastElements = 4096;
 
 // Lays out the scratch memory of a kernel. The same calls are made twice in the same order: first
-// without a base, to learn the size, then with one, to get the addresses.
+// without a base, to compute the size, then with one, to get the addresses.
 class Scratch {
  public:
   explicit Scratch(std::byte* base = nullptr) : base_(base) {}
@@ -75,10 +76,10 @@ class Scratch {
   size_t bytes_ = 0;
 };
 
-// Why a kernel that multiplies by blocks of split_product.h refuses.
+// The refusal of kernels that multiply by blocks of split_product.h.
 inline constexpr const char* kSplitsOnly = "splits fp32 only";
 
-// The reason why a kernel of one op, or of one op and its followers, does not apply; empty if it
+// Returns why a kernel of one op, or of one op and its followers, does not apply; empty if it
 // does.
 template <typename Op>
 std::string refuses(const Rest& rest, const Value Op::*typed) {
@@ -113,7 +114,7 @@ Kernel mlp_shared_kernel();
 KernelTable mlp_kernels();
 KernelTable recurrent_kernels();
 KernelTable recurrent_weight_kernels();  // part of recurrent_kernels
-// These are parts of recurrent_kernels too; with an engine they multiply by blocks of
+// These are also parts of recurrent_kernels; with an engine they multiply by blocks of
 // split_product.h.
 struct SplitChoice;
 Kernel recurrent_grad_kernel(std::string name, const SplitChoice& choice);

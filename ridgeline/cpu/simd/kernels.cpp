@@ -18,7 +18,8 @@ KernelTable split_kernels(const SplitEngine& engine) {
 
 }  // namespace simd
 
-// Longest spans first: without measurements the planner takes the first kernel that covers.
+// The longest spans come first: without measurements the planner takes the first kernel that
+// covers.
 KernelTable simd_kernels() {
   KernelTable table;
   if (const simd::SplitEngine* engine = simd::split_engine()) table = simd::split_kernels(*engine);

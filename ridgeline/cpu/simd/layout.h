@@ -7,12 +7,12 @@ namespace ridgeline::cpu::simd {
 
 // Two layouts of a batch matrix a[n, features].
 //
-// Batch-major: row r at a + r * ld, ld >= features. What programs hold (ld = features).
+// Batch-major: row r at a + r * ld, ld >= features. Programs use it (ld = features).
 //
-// Panels: blocks of kPanel rows, each stored transposed, [features][kPanel]; element (r, f) lies at
+// Panels: blocks of kPanel rows, each stored transposed, [features][kPanel]; element (r, f) is at
 // (r / kPanel * features + f) * kPanel + r % kPanel. Vectors then run along the batch, so the
-// weights w[out, in] of a linear layer are read as they are, one broadcast at a time, and nothing
-// is packed. The columns past n in the last panel hold unspecified values: kernels may compute on
+// weights w[out, in] of a linear layer are read in place, one broadcast at a time, and nothing is
+// packed. The columns past n in the last panel hold unspecified values: kernels may compute on
 // them, and nothing else reads them.
 
 // Rows of a panel: two cache lines, i.e. two AVX-512 or four AVX2 vectors.
@@ -38,8 +38,8 @@ constexpr size_t panel_elements(int64_t n, int64_t features) {
   return size_t(panels_of<T>(n) * kPanel<T> * features);
 }
 
-// Leading dimension for a batch-major matrix in scratch: whole cache lines, and never a multiple of
-// 4096 bytes, where all rows would fall into the same few cache sets.
+// The leading dimension for a batch-major matrix in scratch: whole cache lines, and never a
+// multiple of 4096 bytes, where all rows would map to the same few cache sets.
 template <typename T>
 constexpr int64_t padded_ld(int64_t features) {
   constexpr int64_t line = 64 / int64_t{sizeof(T)};

@@ -4,12 +4,12 @@
 #include "ridgeline/cpu/simd/batch.h"
 #include "ridgeline/cpu/simd/kernel.h"
 
-// Linear layers in a program hold batch-major values; each step converts its operands to
-// panels in scratch, and its results back.
+// Linear layers in a program have batch-major values; each step converts its operands to panels in
+// scratch, and its results back.
 namespace ridgeline::cpu::simd {
 namespace {
 
-// With at least this many samples a thread, threads share the batch; with fewer, the rows of the
+// With at least this many samples per thread, threads divide the batch; with fewer, the rows of the
 // weights.
 constexpr int64_t kRowsToShareBatch = 128;
 
@@ -20,7 +20,7 @@ struct ForwardStep {
   ThreadPool& pool;
   int64_t n;
   const T* x;
-  T *y, *z;  // batch-major; z null unless the value before the activation is wanted
+  T *y, *z;  // batch-major; z is null unless the value before the activation is wanted
   T *x_panels, *y_panels;
   ForwardArgs<T> args;
 
@@ -97,7 +97,7 @@ std::unique_ptr<Step> prepare_forward(const Span& span, const Binding& binding) 
 
 // --- Gradients ---
 
-// Any of: dx; dw and db; the update of w and b by them.
+// Any of these: dx; dw and db; the update of w and b by them.
 struct BackwardOps {
   const LinearGradX* grad_x = nullptr;
   const LinearGradW* grad_w = nullptr;
@@ -134,7 +134,7 @@ struct BackwardStep {
         const Range columns = by_batch ? mine : Range{0, n};
         gemm_functions<T>().input_grad(input, rows, columns);
         batch.from_panels(dx_panels, in, dx, in, columns, rows);
-        if (weights.update) pool.barrier();  // others still read the weights
+        if (weights.update) pool.barrier();  // other threads still read the weights
       }
       if (weights.x != nullptr) {
         gemm_functions<T>().weight_grad(weights, split(out, thread, pool.size(), out >= 16 ? 8 : 1),
@@ -193,7 +193,7 @@ std::unique_ptr<Step> prepare_backward(const BackwardOps& ops, const Binding& bi
       w.ldx = w.in = ops.in();
       w.n = ops.n();
       w.out = ops.out();
-      w.sparse = true;  // the gradient behind a ReLU; others cost a look at dy
+      w.sparse = true;  // the gradient of a ReLU; for others it costs a check of dy
       if (ops.update_w == nullptr) {
         w.dw = write(ops.grad_w->dw);
         w.db = write(ops.grad_w->db);

@@ -3,13 +3,13 @@
 #include "ridgeline/cpu/simd/batch.h"
 #include "ridgeline/cpu/simd/kernel.h"
 
-// The gradient of a linear layer's weights, a chunk of which goes to the other ranks while the next
-// is computed. The lowest layer of a network gains most: it often holds most of the weights, and no
-// backward of a layer below is left to hide their sum.
+// The gradient of a linear layer's weights, in chunks that are sent to the other ranks while the
+// next is computed. The lowest layer of a network gains most: it often has most of the weights, and
+// no backward pass of a layer below is left to hide their sum.
 namespace ridgeline::cpu::simd {
 namespace {
 
-// As in all_reduce_kernels.cpp. The time of the last chunk, which nothing hides, is what counts.
+// As in all_reduce_kernels.cpp. The time of the last chunk matters, because nothing hides it.
 constexpr int64_t kChunkBytes = 256 * 1024;
 
 template <typename T>
@@ -114,7 +114,7 @@ std::unique_ptr<Step> prepare(const Span& span, const Binding& binding) {
   grad.db = binding.write(op.db).as<T>();
   grad.sparse = true;
   const int64_t rows = kChunkBytes / (op.in() * int64_t(sizeof(T)));
-  const int64_t grain = 8 * step.pool.size();  // whole tiles for every thread
+  const int64_t grain = 8 * step.pool.size();  // whole tiles for each thread
   step.chunk = std::max<int64_t>(1, (rows + grain - 1) / grain) * grain;
   return make_step(step);
 }

@@ -13,14 +13,14 @@
 #include "hwy/highway.h"
 #include "ridgeline/cpu/simd/gemm.h"
 
-// Loops over accumulators must be unrolled for them to live in registers, at -O2 too.
+// Loops over accumulators must be unrolled, also at -O2, to keep these in registers.
 #define RIDGELINE_UNROLL _Pragma("GCC unroll 16")
 
 HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// exp(x) for x <= 0; NaN stays NaN, of which Highway's makes a zero.
+// exp(x) for x <= 0; NaN stays NaN, which Highway's function turns into zero.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exp_negative(D d, V x) {
   return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(d, x));
@@ -72,7 +72,7 @@ struct ErfcFit<double> {
       -1.40786434759724772e-8, -1.94560649724341744e-9};
 };
 
-// Phi(x) of the normal distribution, within 3 units of the last place of 1; `density` receives
+// Phi(x) of the normal distribution, within 3 units in the last place of 1; `density` receives
 // exp(-x^2 / 2). NaN stays NaN.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V normal_below(D d, V x, V& density) {
@@ -112,7 +112,7 @@ HWY_INLINE V activate(D d, SimdActivation act, V x) {
       return hn::Mul(x, sigmoid(d, x));
     case SimdActivation::leaky_relu:
       return hn::IfThenElse(hn::Lt(x, zero), hn::Mul(hn::Set(d, T(act.parameter)), x), x);
-    case SimdActivation::elu: {  // Highway's expm1 loses NaN, which this does not give it
+    case SimdActivation::elu: {  // Highway's expm1 loses NaN, so it never gets one
       const V below = hn::Mul(hn::Set(d, T(act.parameter)), hn::Expm1(d, hn::Min(x, zero)));
       return hn::IfThenElse(hn::Lt(x, zero), below, x);
     }

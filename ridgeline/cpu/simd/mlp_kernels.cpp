@@ -9,7 +9,7 @@
 namespace ridgeline::cpu::simd {
 namespace {
 
-// What MlpStep may multiply its products by instead of the samples.
+// The scale by which MlpStep may multiply its products instead of the samples.
 template <typename T>
 T input_scale(const MlpStepOps& ops) {
   const Gather& x = *ops.inputs;
@@ -70,11 +70,11 @@ std::unique_ptr<Step> prepare_mlp(const Span& span, const Binding& binding,
   });
 }
 
-// The fewest samples a thread; with fewer there is no work to steal.
+// The fewest samples per thread; with fewer there is no work to steal.
 constexpr int64_t kLeastRows = 32;
 
-// Each thread has a share of the batch and steals from the others when it is done: on cores of
-// different speed, none waits for the slowest.
+// Each thread has a share of the batch and steals from the others when it is done, so that on cores
+// of different speed none waits for the slowest.
 template <typename T>
 class BalancedTrainStep final : public Step {
  public:
@@ -128,7 +128,7 @@ class BalancedTrainStep final : public Step {
  private:
   std::optional<MlpStepMemory<T>> memory_;
   ThreadPool* pool_ = nullptr;
-  ThreadPool alone_{1};  // of a member: no threads beside the caller
+  ThreadPool alone_{1};  // for a member of a population: no threads beside the caller
   std::vector<SharedMlpStep<T>> members_;
   std::vector<MlpScore> scores_;
   size_t bytes_ = 0;

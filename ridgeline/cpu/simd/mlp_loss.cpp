@@ -9,7 +9,7 @@
 namespace ridgeline::cpu::simd {
 namespace {
 
-// What MseArgs and ElementwiseLossArgs have in common. `x` and `dx` are batch-major.
+// Sets the arguments that MseArgs and ElementwiseLossArgs share. `x` and `dx` are batch-major.
 template <typename Args, typename T>
 Args batch_major(const MlpLoss& loss, const MlpLossArgs<T>& from, T* x, T* dx) {
   Args args{};

@@ -12,8 +12,8 @@ namespace ridgeline::cpu::simd {
 struct MlpLoss {
   enum class Kind : uint8_t { softmax_xent, mse, elementwise };
   Kind kind = Kind::softmax_xent;
-  int64_t columns = 0;  // values of a sample's target; 0: a label
-  // ElementwiseLoss's own.
+  int64_t columns = 0;  // values per target; 0: a label
+  // The following are for ElementwiseLoss.
   LossFn fn = LossFn::mae;
   double delta = 1;
   const double* weights = nullptr;
@@ -28,7 +28,7 @@ struct MlpLossArgs {
   const T* x;            // panels
   const int32_t* label;  // [n]; unused without labels
   const T* target;       // [n, columns]; unused with labels
-  const T* weights;      // [out], of an elementwise loss
+  const T* weights;      // [out], for an elementwise loss
   T* dx;                 // panels
   T* rows;               // scratch [2, n, out]; unused by softmax cross-entropy
   int64_t n, out;

@@ -10,7 +10,7 @@
 // Helpers of the kernels that run a perceptron's whole training step.
 namespace ridgeline::cpu::simd {
 
-// The layers with their weights and momenta; without memory where there is no binding.
+// Returns the layers with their weights and momenta; without a binding, without memory.
 template <typename T>
 std::vector<MlpLayer<T>> mlp_layers(const MlpStepOps& ops, const Binding* binding) {
   std::vector<MlpLayer<T>> layers;
@@ -41,7 +41,7 @@ std::vector<MlpLayer<T>> mlp_layers(const MlpStepOps& ops, const Binding* bindin
   return layers;
 }
 
-// The loss, without memory where there is no binding.
+// Returns the loss; without a binding, without memory.
 inline MlpLoss mlp_loss_of(const MlpStepOps& ops, const Binding* binding) {
   MlpLoss loss;
   if (ops.xent != nullptr) return loss;
@@ -58,7 +58,7 @@ inline MlpLoss mlp_loss_of(const MlpStepOps& ops, const Binding* binding) {
   return loss;
 }
 
-// What a step reads and writes besides its layers: batch, rate, score, tick.
+// A step's operands besides its layers: batch, rate, score, tick.
 template <typename T>
 class MlpStepMemory {
  public:

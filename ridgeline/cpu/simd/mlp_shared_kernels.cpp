@@ -7,12 +7,12 @@
 #include "ridgeline/cpu/simd/mlp_memory.h"
 #include "ridgeline/cpu/simd/shared_step.h"
 
-// A perceptron's whole training step over the ranks of one host, which share its work through
-// shared memory. A process alone is one rank.
+// A perceptron's whole training step over the ranks of one host, which divide its work through
+// shared memory. A single process is one rank.
 namespace ridgeline::cpu::simd {
 namespace {
 
-// The step as one process would run it: each layer's gradients used at once, without sums.
+// The step as a single process would run it: each layer's gradients used at once, without sums.
 struct AloneStep {
   Program program;
   std::string refusal;
@@ -67,7 +67,7 @@ AloneStep alone_step(const Rest& rest) {
   return alone;
 }
 
-// How ranks of one host work together; null for a process alone.
+// Returns the segments that the ranks of one host share; null for a single process.
 SharedSegment* segment_of(const Runtime& runtime) {
   Communicator* ranks = runtime.ranks();
   return ranks != nullptr && ranks->size() > 1 ? dynamic_cast<SharedSegment*>(ranks) : nullptr;

@@ -7,61 +7,28 @@
 #include "ridgeline/core/flush_denormals.h"
 #include "ridgeline/cpu/simd/batch.h"
 #include "ridgeline/cpu/simd/dropout.h"
+#include "ridgeline/cpu/simd/mlp_step_team.h"
 
 namespace ridgeline::cpu::simd {
 namespace {
 
-// With at least this many samples a thread, sharing the batch beats sharing the weights:
-// adding up the gradients is then small beside making them.
+// With at least this many samples per thread, dividing the batch beats dividing the weights:
+// summing the gradients is then cheap beside computing them.
 constexpr int64_t kRowsToShareBatch = 128;
 
-// When a sample has at most this many logits, the thread that computes its loss computes them too.
+// If there are at most this many logits, the thread that computes a sample's loss computes them
+// too.
 constexpr int64_t kFewClasses = 64;
 
-// Samples that pass through the net together: enough that w and dw, read once a chunk, cost
-// little, few enough that activations stay in cache.
+// Samples that pass through the net together: enough that reading w and dw once per chunk is cheap,
+// few enough that activations stay in cache.
 constexpr int64_t kChunk = 128;
 
-// Up to this many threads each makes its own batch-major copy of what it multiplies, which is less
-// work than moving the lines of a shared one; more threads share it.
+// Up to this many threads each make their own batch-major copy of their operand, which is cheaper
+// than moving the cache lines of a shared one; more threads share it.
 constexpr int kMostCopies = 4;
 
 }  // namespace
-
-template <typename T>
-struct MlpStep<T>::Frame {
-  ThreadPool& pool;
-  const MlpBatch<T>& batch;
-  double scale;
-  const MlpIteration<T>& iteration;
-  const GemmFunctions<T>& gemm;
-  const BatchFunctions<T>& batch_kernels;
-};
-
-template <typename T>
-struct MlpStep<T>::Member {
-  ThreadPool* pool;  // null for a team of one
-  int index, count;
-  std::byte* shared;
-  std::byte* mine;
-
-  void barrier() const {
-    if (pool != nullptr) pool->barrier();
-  }
-  T* ours(size_t offset) const { return reinterpret_cast<T*>(shared + offset); }
-  T* own(size_t offset) const { return reinterpret_cast<T*>(mine + offset); }
-};
-
-template <typename T>
-struct MlpStep<T>::Chunk {
-  int64_t begin, n;  // samples of the batch
-  bool first, last;
-
-  SplitLayer::Weights weights() const {
-    using enum SplitLayer::Weights;
-    return !first ? kept : last ? passing : split;
-  }
-};
 
 template <typename T>
 MlpStep<T>::MlpStep(std::vector<MlpLayer<T>> layers, int64_t n_max, int threads,
@@ -96,7 +63,7 @@ void MlpStep<T>::lay_out(int64_t n_max) {
     o.y_panels = take(shared, outputs);
     o.z_panels = layer.act.saves_input() ? take(shared, outputs) : 0;
     o.dz_panels = take(shared, outputs);
-    // Gradients of tanh and sigmoid want y as it was.
+    // Gradients of tanh and sigmoid need y before dropout.
     const bool keeps_y = layer.drops() && (layer.act == SimdActivation::tanh ||
                                            layer.act == SimdActivation::sigmoid);
     o.dropped_panels = keeps_y ? take(shared, outputs) : o.y_panels;
@@ -127,7 +94,7 @@ void MlpStep<T>::lay_out(int64_t n_max) {
   loss_rows_ = take(shared, by_rows ? size_t(2 * n * out) : 0);
   loss_weights_ = take(workspace_bytes_, size_t(out));
   sparse_ = take(shared, sparse_scratch_bytes<T>(most_out), 1);
-  // Each member's scratch on pages of its own.
+  // Each member's scratch is on pages of its own.
   private_bytes_ = align_up(private_bytes_, 4096);
   losses_ = take(workspace_bytes_, size_t(groups_of<T>(n_max)), sizeof(double));
   corrects_ = take(workspace_bytes_, size_t(groups_of<T>(n_max)), sizeof(int32_t));
@@ -136,14 +103,14 @@ void MlpStep<T>::lay_out(int64_t n_max) {
   workspace_bytes_ += team_bytes * size_t(by_batch_ ? threads_ : 1);
 }
 
-// The rows of a matrix that a member owns.
+// Returns the rows of a matrix that a member owns.
 template <typename T>
 Range MlpStep<T>::own(int64_t count, const Member& m) const {
   const int64_t grain = engine_ != nullptr ? kSplitSide : 16;
   return split(count, m.index, m.count, count >= 32 * m.count ? grain : 1);
 }
 
-// With fewer rows than a block for each member, tiles would be mostly empty.
+// With fewer rows than a block per member, tiles would be mostly empty.
 template <typename T>
 bool MlpStep<T>::splits(size_t l) const {
   const MlpLayer<T>& layer = layers_[l];
@@ -277,213 +244,19 @@ void MlpStep<T>::loss(const Frame& f, const Member& m, const Chunk& c) const {
   m.barrier();
 }
 
-// The operand from which the layer's activation computes its gradient.
-template <typename T>
-const T* MlpStep<T>::saved_panels(const Member& m, size_t l) const {
-  return m.ours(layers_[l].act.saves_input() ? offsets_[l].z_panels : offsets_[l].y_panels);
-}
-
-// With few classes the last layer's w is shared out by columns, and own rows of the layer below's
-// dz follow at once; else own rows of w give a part of them all.
-template <typename T>
-bool MlpStep<T>::whole_sums(const Member& m, size_t l) const {
-  return (few_classes_ && l + 1 == layers_.size()) || m.count == 1;
-}
-
-template <typename T>
-void MlpStep<T>::input_grad(const Frame& f, const Member& m, const Chunk& c, size_t l) const {
-  const MlpLayer<T>& layer = layers_[l];
-  const MlpLayer<T>& below = layers_[l - 1];
-  InputGradArgs<T> args{layer.w,   m.ours(offsets_[l].dz_panels), nullptr,       nullptr, layer.in,
-                        layer.out, SimdActivation::none,          {0, layer.out}};
-  Range rows{0, layer.in};
-  if (whole_sums(m, l)) {
-    rows = own(layer.in, m);
-    args.dx = m.ours(offsets_[l - 1].dz_panels);
-    args.act = below.drops() ? SimdActivation() : below.act;  // then after the dropout's: combine()
-    args.saved = saved_panels(m, l - 1);
-  } else {
-    args.depth = own(layer.out, m);
-    // Two sets alternate: one is filled while a slower member still reads the other.
-    const size_t part = (l % 2) * size_t(m.count) + size_t(m.index);
-    args.dx = m.ours(parts_) + part * part_elements_;
-  }
-  if (splits(l)) {
-    if constexpr (std::is_same_v<T, float>) {
-      const SplitLayer blocks = split_layer(m, c.n, l);
-      blocks.take_gradients(args.dz, true);
-      blocks.input_grad(layer.w, args.dx, c.weights());
-    }
-    return;
-  }
-  f.gemm.input_grad(args, rows, {0, c.n});
-}
-
-template <typename T>
-void MlpStep<T>::combine(const Frame& f, const Member& m, const Chunk& c, size_t l) const {
-  const MlpLayer<T>& below = layers_[l - 1];
-  const Offsets& o = offsets_[l - 1];
-  T* const dz = m.ours(o.dz_panels);
-  CombineArgs<T> args{dz, 1,         0,         saved_panels(m, l - 1),
-                      dz, below.out, below.act, below.drops() ? m.ours(o.keep_panels) : nullptr};
-  if (whole_sums(m, l)) {
-    if (!below.drops() && !splits(l)) return;
-  } else {
-    args.parts = m.ours(parts_) + (l % 2) * size_t(m.count) * part_elements_;
-    args.count = m.count;
-    args.stride = int64_t(part_elements_);
-    m.barrier();
-  }
-  f.batch_kernels.combine(args, own(below.out, m), {0, c.n});
-}
-
-// The update of `elements`, counted from element `at` of w, mw and vw, by their gradient.
-template <typename T>
-void MlpStep<T>::use_gradient(const Frame& f, const MlpLayer<T>& layer, const GradientParts& g,
-                              int64_t at, T* w, T* mw, T* vw, Range elements, T scale) const {
-  const auto from = [at](T* base) { return base != nullptr ? base + at : nullptr; };
-  if (layer.use == GradientUse::adam) {
-    update_functions<T>().adam(
-        {g.first, g.count, g.stride, from(w), from(mw), from(vw), f.iteration.adam, scale},
-        elements);
-  } else {
-    update_functions<T>().sgd(
-        {g.first, g.count, g.stride, from(w), from(mw), f.iteration.sgd, scale}, elements);
-  }
-}
-
-// Gradients of the own rows, a block of them after the other, each used as soon as it is complete.
-template <typename T>
-void MlpStep<T>::split_weight_grad(const Frame& f, const Member& m, const Chunk& c,
-                                   size_t l) const {
-  if constexpr (std::is_same_v<T, float>) {
-    const MlpLayer<T>& layer = layers_[l];
-    const SplitLayer blocks = split_layer(m, c.n, l);
-    const T* dz = m.ours(offsets_[l].dz_panels);
-    T* const db = m.ours(offsets_[l].db);
-    if (l == 0) blocks.take_gradients(dz, false);
-    if (layer.b != nullptr) {
-      WeightGradArgs<T> sums{};
-      sums.dz = dz;
-      sums.n = c.n;
-      sums.out = layer.out;
-      sums.db = db;
-      sums.first = c.first;
-      f.gemm.bias_grad(sums, blocks.rows);
-    }
-    for (int64_t block = 0; block < blocks.own_blocks(); ++block) {
-      const int64_t row = blocks.rows.begin + block * kSplitSide;
-      const int64_t count = std::min(kSplitSide, blocks.rows.end - row);
-      // Of a batch in one chunk the same memory does for all blocks.
-      const bool at_once = c.first && c.last && !by_batch_;
-      T* const dw = m.ours(offsets_[l].dw) + (at_once ? blocks.rows.begin : row) * layer.in;
-      blocks.weight_grad(block, dw, !c.first);
-      if (!c.last || by_batch_) continue;
-      use_gradient(f, layer, {dw, 1, 0}, row * layer.in, layer.w, layer.mw, layer.vw,
-                   {0, count * layer.in}, blocks.scale);
-    }
-    if (layer.b == nullptr || !c.last || by_batch_) return;
-    use_gradient(f, layer, {db + blocks.rows.begin, 1, 0}, blocks.rows.begin, layer.b, layer.mb,
-                 layer.vb, {0, blocks.rows.end - blocks.rows.begin}, T(1));
-  }
-}
-
-template <typename T>
-void MlpStep<T>::weight_grad(const Frame& f, const Member& m, const Chunk& c, size_t l) const {
-  if (splits(l)) return split_weight_grad(f, m, c, l);
-  const MlpLayer<T>& layer = layers_[l];
-  const bool by_columns = few_classes_ && l + 1 == layers_.size();
-  const Range rows = by_columns ? Range{0, layer.out} : own(layer.out, m);
-  const Range columns = by_columns ? own(layer.in, m) : Range{0, layer.in};
-  T* x = copies_ ? m.own(offsets_[l].x) : m.ours(offsets_[l].x);
-  if (copies_ && l > 0) {
-    f.batch_kernels.from_panels(input_panels(m, l), layer.in, x, padded_ld<T>(layer.in), {0, c.n},
-                                columns);
-  }
-  WeightGradArgs<T> args{};
-  args.dz = m.ours(offsets_[l].dz_panels);
-  args.x = x;
-  args.ldx = padded_ld<T>(layer.in);
-  args.n = c.n;
-  args.in = layer.in;
-  args.out = layer.out;
-  args.dw = m.ours(offsets_[l].dw);
-  args.db = layer.b != nullptr ? m.ours(offsets_[l].db) : nullptr;
-  args.first = c.first;
-  args.last = c.last;
-  args.sparse = layer.act == SimdActivation::relu;
-  args.sparse_scratch = m.ours(sparse_);
-  args.update = !by_batch_ && layer.use == GradientUse::sgd;
-  args.sgd = f.iteration.sgd;
-  args.w = layer.w;
-  args.b = layer.b;
-  args.mw = layer.mw;
-  args.mb = layer.mb;
-  if (layer.use == GradientUse::stored && !by_batch_) {
-    args.dw = layer.mw;
-    args.db = layer.mb;
-  }
-  f.gemm.weight_grad(args, rows, columns);
-  if (layer.use == GradientUse::adam && !by_batch_ && c.last) adam(f, m, l, rows, columns);
-}
-
-// Updates the part of w whose gradients this member has just computed.
-template <typename T>
-void MlpStep<T>::adam(const Frame& f, const Member& m, size_t l, Range rows, Range columns) const {
-  const UpdateFunctions<T>& functions = update_functions<T>();
-  const MlpLayer<T>& layer = layers_[l];
-  const AdamArgs<T> w{m.ours(offsets_[l].dw), 1, 0, layer.w, layer.mw, layer.vw, f.iteration.adam};
-  if (columns.begin == 0 && columns.end == layer.in) {
-    functions.adam(w, {rows.begin * layer.in, rows.end * layer.in});
-  } else {
-    for (int64_t o = rows.begin; o < rows.end; ++o) {
-      functions.adam(w, {o * layer.in + columns.begin, o * layer.in + columns.end});
-    }
-  }
-  if (layer.b == nullptr || columns.end != layer.in) return;
-  functions.adam({m.ours(offsets_[l].db), 1, 0, layer.b, layer.mb, layer.vb, f.iteration.adam},
-                 rows);
-}
-
 template <typename T>
 void MlpStep<T>::run_chunk(const Frame& f, const Member& m, const Chunk& c) const {
   const size_t last = layers_.size() - 1;
   gather(f, m, c);
   for (size_t l = 0; l < last; ++l) forward(f, m, c, l);
   loss(f, m, c);
-  // A member reads and updates its own part of w only, so that between the two there is no barrier.
+  // A member reads and updates only its own part of w, so no barrier is needed between the two.
   for (size_t l = last; l > 0; --l) {
     input_grad(f, m, c, l);
     weight_grad(f, m, c, l);
     combine(f, m, c, l);
   }
   weight_grad(f, m, c, 0);
-}
-
-// A member without samples adds zeros.
-template <typename T>
-void MlpStep<T>::clear_gradients(const Member& m) const {
-  for (size_t l = 0; l < layers_.size(); ++l) {
-    std::fill_n(m.ours(offsets_[l].dw), layers_[l].in * layers_[l].out, T(0));
-    std::fill_n(m.ours(offsets_[l].db), layers_[l].out, T(0));
-  }
-}
-
-// Adds up the gradients of the members that took samples of the batch, and updates.
-template <typename T>
-void MlpStep<T>::update(const Frame& f, int thread) const {
-  const int64_t stride = int64_t((shared_bytes_ + private_bytes_) / sizeof(T));
-  const std::byte* first = workspace_ + teams_;
-  const auto use = [&](size_t l, size_t parts, T* w, T* mw, T* vw, int64_t count, T scale) {
-    use_gradient(f, layers_[l], {reinterpret_cast<const T*>(first + parts), threads_, stride}, 0, w,
-                 mw, vw, split(count, thread, threads_, kGroup<T>), scale);
-  };
-  for (size_t l = 0; l < layers_.size(); ++l) {
-    const MlpLayer<T>& layer = layers_[l];
-    const T scale = l == 0 && splits(l) && input_scale_ != 0 ? input_scale_ : T(1);
-    use(l, offsets_[l].dw, layer.w, layer.mw, layer.vw, layer.in * layer.out, scale);
-    if (layer.b != nullptr) use(l, offsets_[l].db, layer.b, layer.mb, layer.vb, layer.out, T(1));
-  }
 }
 
 template <typename T>
@@ -507,7 +280,7 @@ MlpScore MlpStep<T>::run(ThreadPool& pool, const MlpBatch<T>& batch, int64_t n, 
     }
     if (by_batch_ && rows.begin == rows.end) clear_gradients(member);
     for (int64_t begin = rows.begin; begin < rows.end; begin += kChunk) {
-      if (begin > rows.begin) member.barrier();  // the chunk before is still being read
+      if (begin > rows.begin) member.barrier();  // the previous chunk is still being read
       const int64_t end = std::min(begin + kChunk, rows.end);
       run_chunk(frame, member, {begin, end - begin, begin == rows.begin, end == rows.end});
     }

@@ -17,8 +17,8 @@ namespace ridgeline::cpu::simd {
 enum class GradientUse : uint8_t {
   sgd,
   adam,
-  // mw and mb get them, and w and b stay as they are. Where threads share the batch, mw and mb must
-  // be zero before and the rate and the momentum of the step be 0.
+  // mw and mb receive them, and w and b do not change. If threads divide the batch, mw and mb must
+  // be zero before and the step's rate and momentum must be 0.
   stored,
 };
 
@@ -48,12 +48,12 @@ struct MlpBatch {
   const float* targets = nullptr;  // [N, columns of the loss]
 };
 
-// The parameters that differ from one training step to the next.
+// The parameters that differ between training steps.
 template <typename T>
 struct MlpIteration {
-  Sgd<T> sgd{};  // or
+  Sgd<T> sgd{};  // either this
   Adam<T> adam{};
-  uint64_t step = 0;  // of dropout's masks
+  uint64_t step = 0;  // for dropout's masks
 };
 
 struct MlpScore {
@@ -62,30 +62,31 @@ struct MlpScore {
 };
 
 // One step of a multilayer perceptron, by SGD or Adam, as one parallel region: gather, forward,
-// loss, backward and update. Bitwise repeatable for a number of threads: every sum has one owner
-// and one order.
+// loss, backward and update. It is bitwise repeatable for a number of threads: every sum has one
+// owner and one order.
 //
-// What threads cost is the cache lines that one writes and another has read: moving one back took 8
-// to 30 ns on the machines we measured, 50 us for the batch of a 100 us step. So they share little.
-//   Small batches: a thread owns rows of each weight matrix (and alone touches them, in all three
-//   products and the update). Outputs are exchanged forward, and backward the parts of dx that each
-//   thread's rows contribute; one barrier a layer each way.
+// The cost of threads is in cache lines that one writes and another has read: moving one back took
+// 8 to 30 ns on the machines we measured, 50 us for the batch of a 100 us step. So they share
+// little.
+//   Small batches: a thread owns rows of each weight matrix (and alone accesses them, in all three
+//   products and the update). Outputs are exchanged forward, and backward the partial sums of dx of
+//   each thread's rows; one barrier per layer each way.
 //   Large batches: a thread takes its own samples through the whole net; only the
 //   gradients of the weights are added up at the end.
-// Either way a long batch passes through in chunks whose activations stay in cache, so scratch does
-// not grow with it.
+// In both cases a long batch passes through in chunks whose activations stay in cache, so scratch
+// does not grow with it.
 template <typename T>
 class MlpStep {
  public:
   // For batches of up to `n_max` samples on `threads` threads. Layer l's `in` is layer l-1's `out`.
-  // With an engine (fp32; no GradientUse::stored), the products of wide layers are made by
-  // split_product.h. `input_scale`: of samples that are bytes with a shift of 0; else 0.
+  // With an engine (fp32; no GradientUse::stored), split_product.h computes the products of wide
+  // layers. `input_scale` is that of samples that are bytes with a shift of 0; else 0.
   MlpStep(std::vector<MlpLayer<T>> layers, int64_t n_max, int threads, const MlpLoss& loss = {},
           const SplitEngine* engine = nullptr, T input_scale = 0);
 
-  // Whether the engine makes the products of any layer.
+  // Whether the engine computes the products of any layer.
   bool splits() const;
-  bool shares_batch() const { return by_batch_; }  // else threads share the weights
+  bool shares_batch() const { return by_batch_; }  // else threads divide the weights
   size_t workspace_bytes() const { return workspace_bytes_; }
   void bind(std::byte* workspace) { workspace_ = workspace; }  // 64-byte aligned
 
@@ -96,14 +97,14 @@ class MlpStep {
 
  private:
   struct Frame;   // one run's arguments
-  struct Member;  // a thread's place in the team that takes a chunk through the net
+  struct Member;  // a thread's position in the team that takes a chunk through the net
   struct Chunk;   // a part of the batch
 
   struct Offsets {                         // of one layer, in bytes
     size_t y_panels, z_panels, dz_panels;  // shared by the team
     size_t dropped_panels, keep_panels;    // y after dropout; 0 or the factor of each
-    size_t x, dw, db;                      // x: batch-major input, a copy each or shared
-    size_t blocks;                         // of SplitLayer
+    size_t x, dw, db;                      // x: batch-major input, one copy per thread or shared
+    size_t blocks;                         // for SplitLayer
   };
 
   struct GradientParts {  // as in SgdArgs
@@ -141,8 +142,8 @@ class MlpStep {
   int threads_;
   const SplitEngine* engine_;
   T input_scale_;     // of samples that are bytes with a shift of 0; else 0
-  bool by_batch_;     // threads share out the batch, not the weights
-  bool few_classes_;  // threads share the last layer by samples, not by rows of w
+  bool by_batch_;     // threads divide the batch, not the weights
+  bool few_classes_;  // threads divide the last layer by samples, not by rows of w
   bool copies_;       // each thread keeps its own batch-major inputs
   std::vector<Offsets> offsets_;
   size_t x_panels_ = 0, parts_ = 0, part_elements_ = 0, labels_ = 0, sparse_ = 0;

@@ -6,13 +6,13 @@
 #include "ridgeline/cpu/simd/mlp_step.h"
 #include "ridgeline/plan/mlp_step.h"
 
-// A rank's share of a perceptron's training step up to its gradients, and their sums: what
-// cpu.mlp_train.simd does, with other ranks between gradient and update.
+// A rank's share of a perceptron's training step up to its gradients, and their sums: like
+// cpu.mlp_train.simd, with communication between gradient and update.
 namespace ridgeline::cpu::simd {
 namespace {
 
-// The step as one process would run it: each layer's gradients used at once. What the ranks'
-// program does with the sums after the last start (clip, Adam) is left to other kernels.
+// The step as a single process would run it: each layer's gradients used at once. Other kernels
+// handle the ops after the last start (clipping, Adam).
 struct AloneStep {
   Program program;
   std::vector<const AllReduceStart*> starts;  // of the ranks' program, from the top layer down
@@ -42,7 +42,7 @@ AloneStep alone_step(const Rest& rest) {
   alone.program.values = program.values;
   alone.program.precision = program.precision;
   alone.program.repeats = program.repeats;
-  // Which weight a gradient belongs to: its layer's Linear reads it.
+  // A gradient belongs to the weight that its layer's Linear reads.
   std::map<ValueId, const Linear*> layer_of;  // by the layer's input
   for (size_t i = 0; i < alone.ops; ++i) {
     if (const auto* linear = rest.get<Linear>(i)) layer_of[linear->x.id] = linear;
@@ -61,7 +61,7 @@ AloneStep alone_step(const Rest& rest) {
   return alone;
 }
 
-// Every gradient of the step is one of a start's, and nothing else is.
+// Checks that the starts have exactly the gradients of the step.
 bool same_gradients(const AloneStep& alone, const MlpStepOps& ops) {
   std::vector<ValueId> summed, made;
   for (const AllReduceStart* start : alone.starts) {
@@ -76,8 +76,8 @@ bool same_gradients(const AloneStep& alone, const MlpStepOps& ops) {
   return summed == made;
 }
 
-// Gradients in the momentum's place: written there, or by SGD with a momentum and a rate of 0,
-// which leaves the weights as they are bit for bit.
+// Gradients take the place of the momentum: they are written there directly, or by SGD with a
+// momentum and a rate of 0, which leaves the weights unchanged bit for bit.
 template <typename T>
 std::vector<MlpLayer<T>> layers_of(const MlpStepOps& ops, const Binding* binding) {
   std::vector<MlpLayer<T>> layers;
@@ -132,7 +132,7 @@ class MlpGradientStep final : public Step {
   void run() override {
     const int32_t tick = *tick_;
     batch_.order = order_ + *first_ + int64_t{tick} * n_;
-    if (step_.shares_batch()) {  // 0 times what was there before must be 0
+    if (step_.shares_batch()) {  // 0 times the old contents must be 0
       for (const Sum& sum : sums_) std::fill_n(sum.from, sum.count, T(0));
     }
     MlpIteration<T> iteration;

@@ -19,7 +19,7 @@ using Tag = hn::ScalableTag<T>;
 template <typename T>
 using Vec = hn::Vec<Tag<T>>;
 
-// One row: adds the squares of x - target to `sums`, lane by lane.
+// Adds the squares of x - target of one row to `sums`, lane by lane.
 template <typename T>
 HWY_INLINE Vec<T> add_row(const MseArgs<T>& g, int64_t r, Vec<T> sums) {
   const Tag<T> d;
@@ -37,7 +37,7 @@ HWY_INLINE Vec<T> add_row(const MseArgs<T>& g, int64_t r, Vec<T> sums) {
     } else {
       target = hn::MaskedLoad(live, d, g.target + at);
     }
-    // Past the end of a row, x is zero and so must be a label's target.
+    // Past the end of a row x is zero, so a label's target must be zero too.
     const Vec<T> off = hn::IfThenElseZero(live, hn::Sub(hn::MaskedLoad(live, d, g.x + at), target));
     sums = hn::MulAdd(off, off, sums);
     if (g.dx != nullptr) hn::BlendedStore(hn::Mul(factor, off), live, d, g.dx + at);

@@ -15,10 +15,10 @@ struct MseArgs {
   const T* target;       // null with labels
   const int32_t* label;  // [n]; null with numbers
   int64_t n, out;
-  // Sums over each group of kGroup rows, not scaled; null: not wanted.
+  // Sums over each group of kGroup rows, not scaled; null if not wanted.
   double* loss;      // [groups_of(n)]
   int32_t* correct;  // [groups_of(n)]: samples whose largest x is first reached at the label
-  // dx = factor * (x - target); null: not wanted
+  // dx = factor * (x - target); null if not wanted.
   T* dx;
   T factor;
 };

@@ -17,7 +17,7 @@ struct MseScratch {
   size_t bytes;
 };
 
-// Numbers of x's own type, or labels.
+// Targets are numbers of x's own type, or labels.
 template <typename Op>
 std::string refuses_target(const Rest& rest) {
   const std::string reason = refuses(rest, &Op::x);
@@ -29,7 +29,7 @@ std::string refuses_target(const Rest& rest) {
   return {};
 }
 
-// The arguments that both ops have.
+// The arguments that both ops share.
 template <typename T, typename Op>
 MseArgs<T> arguments(const Op& op, const Binding& binding) {
   MseArgs<T> args{};

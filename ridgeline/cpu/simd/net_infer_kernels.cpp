@@ -11,19 +11,18 @@
 #include "ridgeline/cpu/simd/gemv.h"
 #include "ridgeline/cpu/simd/kernel.h"
 
-// A net for a few samples as one kernel: all layers in one call on the calling thread, activations
-// in its first-level cache, weights packed when it is prepared. It covers the longest stretch of
-// ops that it knows, so that a net of other layers has at least its last layers computed in this
-// way.
+// A net for a few samples as one kernel: all layers in one call on the calling thread, with
+// activations in its first-level cache and weights packed in prepare. It covers the longest span of
+// ops that it supports, so that in a net with other layers it computes at least the last ones.
 namespace ridgeline::cpu::simd {
 namespace {
 
-// More samples are worth a product that keeps them in registers.
+// With more samples, a product that keeps them in registers is better.
 constexpr int64_t kMostSamples = 8;
-// Weights that several threads read sooner, each its part.
+// Above this many bytes of weights, several threads that each read a part are faster.
 constexpr double kMuchWeight = 8 << 20;
 
-// Says why an op is not one of those that are covered; empty if it is.
+// Returns why an op is not covered; empty if it is.
 struct Misfit {
   const Program& program;
 
@@ -31,7 +30,7 @@ struct Misfit {
     return std::ranges::all_of(values,
                                [&](const Value& each) { return !each || each.dtype == dtype; });
   }
-  // The weights are read once, when the kernel is prepared.
+  // The weights are read only once, in prepare.
   bool fixed(std::initializer_list<Value> values) const {
     return std::ranges::all_of(values, [&](const Value& each) {
       return !each || program.info(each.id).role == Role::param ||
@@ -88,7 +87,7 @@ struct Misfit {
   std::string of(const Op& op) const { return std::visit(*this, op); }
 };
 
-// Floats of the packed weights of an op.
+// Returns the floats of the packed weights of an op.
 int64_t packed_floats(const Op& op) {
   const GemvFunctions& f = gemv_functions();
   if (const auto* linear = std::get_if<Linear>(&op)) return f.packed(linear->in(), linear->out());
@@ -99,18 +98,19 @@ int64_t packed_floats(const Op& op) {
                             : f.packed_cell(s.cell, s.in, s.hidden);
 }
 
-// So many timesteps' inputs are multiplied before the first of them: their sums stay in the
-// second-level cache, and their weights come from there a sixteenth as often.
+// Timesteps whose inputs are multiplied in advance: their sums stay in the second-level cache, and
+// their weights are read a sixteenth as often.
 constexpr int64_t kAhead = 16;
 
-// Floats of the sums of these timesteps; 0: a single timestep multiplies its input itself.
+// Returns the floats of the sums of these timesteps; 0: a single timestep multiplies its input
+// itself.
 int64_t ahead_floats(const RnnShape& s) {
   if (s.steps < 2 || gates(s.cell) == 1) return 0;
   return s.batch * std::min(kAhead, s.steps) * gemv_functions().packed_ahead(s.cell, s.hidden);
 }
 
-// A cell's state while timesteps go by, where the op has no place for the last one, and what its
-// inputs add to its sums.
+// Returns the memory of a cell's state during the timesteps, if the op has no output for the last
+// one, and of its inputs' contributions to the sums.
 size_t own_state(const Op& op) {
   const auto* rnn = std::get_if<Rnn>(&op);
   if (rnn == nullptr) return 0;
@@ -153,8 +153,8 @@ Cover covers(const Rest& rest) {
   return cover;
 }
 
-// Zeroed memory, in large pages where there is much of it: weights that are streamed through at
-// every call should not wait for a translation of each 4 KiB.
+// Zeroed memory, in huge pages if it is large: weights that are streamed in every call should not
+// wait for a page walk per 4 KiB.
 class WeightMemory {
  public:
   explicit WeightMemory(int64_t floats) {
@@ -197,7 +197,7 @@ class NetInferStep final : public Step {
     return floats;
   }
 
-  // The memory of a value: its own, or part of the workspace for one that stays inside.
+  // Returns the memory of a value: its own, or part of the workspace for one inside the span.
   std::byte* memory(const Value& value) {
     if (!value) return nullptr;
     const auto known = memory_.find(value.id);
@@ -219,7 +219,7 @@ class NetInferStep final : public Step {
     stages_.push_back(make_step(std::move(f)));
   }
 
-  // Adds what computes the op at this place, and returns how many ops that covers.
+  // Adds the stage for the op at this position, and returns how many ops it covers.
   size_t add(size_t at) {
     if (const auto* linear = std::get_if<Linear>(&span_.op(at))) {
       const Activation* next =
@@ -335,7 +335,7 @@ class NetInferStep final : public Step {
     });
   }
 
-  // A cell of one gate is a product of input and state, and a function of it.
+  // A cell of one gate is a product of input and state, followed by a function.
   void add_simple_rnn(const Rnn& op) {
     const GemvFunctions& f = gemv_functions();
     const RnnShape& s = op.shape;
@@ -410,11 +410,11 @@ class NetInferStep final : public Step {
   Span span_;
   const Binding* binding_;  // while stages are added
   WeightMemory weights_;
-  float* next_;  // where the next weights go
+  float* next_;  // where the next packed weights go
   std::byte* scratch_ = nullptr;
   std::unordered_map<ValueId, std::byte*> memory_;
   std::vector<std::unique_ptr<Step>> stages_;
-  bool backward_ = false;  // how weights are streamed, in turns
+  bool backward_ = false;  // streaming direction of the weights, which alternates
 };
 
 }  // namespace

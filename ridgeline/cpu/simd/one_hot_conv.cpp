@@ -22,7 +22,7 @@ constexpr int64_t kTransposed = 16;
 template <typename T>
 using Tag = hn::CappedTag<T, size_t(kOneHotBlock)>;
 
-// The row of a table for the code at `tap`.
+// Returns the row of a table for the code at `tap`.
 template <typename T>
 HWY_INLINE T* row_of(const OneHotShape& s, T* block, const int32_t* text, int64_t tap) {
   const int64_t code = std::min<int64_t>(text[tap], s.symbols);
@@ -30,7 +30,7 @@ HWY_INLINE T* row_of(const OneHotShape& s, T* block, const int32_t* text, int64_
 }
 
 template <class V>
-HWY_INLINE V nan_max(V a, V b) {  // a, if it is a NaN
+HWY_INLINE V nan_max(V a, V b) {  // NaN if a is
   return hn::IfThenElse(hn::Eq(a, a), hn::Max(a, b), a);
 }
 
@@ -75,7 +75,7 @@ void grad(const OneHotShape& s, const int32_t* token, const T* dy, T* table, T* 
     const int64_t first = b * kOneHotBlock, channels = std::min(kOneHotBlock, s.out - first);
     T* block = table + b * s.table_block();
     std::fill_n(block, s.table_block(), T(0));
-    std::fill_n(tile, kTransposed * kOneHotBlock, T(0));  // the channels past the last stay zero
+    std::fill_n(tile, kTransposed * kOneHotBlock, T(0));  // channels past the last stay zero
     HWY_ALIGN T sums[kOneHotBlock] = {};
     for (int64_t i = 0; i < s.n; ++i) {
       for (int64_t t0 = 0; t0 < steps; t0 += kTransposed) {
@@ -101,7 +101,8 @@ void grad(const OneHotShape& s, const int32_t* token, const T* dy, T* table, T* 
   }
 }
 
-// rows[block, t, :] of one sample's convolution; the sum of all (channels past the last are zero).
+// Computes rows[block, t, :] of one sample's convolution; returns the sum of all (channels past the
+// last are zero).
 template <typename T>
 double convolve_rows(const OneHotBlockArgs<T>& g, const int32_t* token, T* rows) {
   const Tag<T> d;
@@ -133,7 +134,7 @@ double convolve_rows(const OneHotBlockArgs<T>& g, const int32_t* token, T* rows)
   return total;
 }
 
-// The sum of (x - mean)^2 over `count` numbers, a multiple of a block.
+// Returns the sum of (x - mean)^2 over `count` numbers, a multiple of a block.
 template <typename T>
 double squares_about(const T* rows, int64_t count, T mean) {
   const Tag<T> d;
@@ -161,7 +162,7 @@ void block(const OneHotBlockArgs<T>& g, T* rows, Range samples) {
   for (int64_t i = samples.begin; i < samples.end; ++i) {
     const double mean = convolve_rows(g, g.token + i * s.length, rows) / count;
     double squares = squares_about(rows, s.blocks() * steps * kOneHotBlock, T(mean));
-    // Channels past the last are zeros that do not count.
+    // Channels past the last are zeros, which must not count.
     squares -= double(s.blocks() * kOneHotBlock - s.out) * double(steps) * double(T(mean)) *
                double(T(mean));
     const T rstd = T(1.0 / std::sqrt(squares / count + double(g.epsilon)));

@@ -6,8 +6,8 @@
 
 namespace ridgeline::cpu::simd {
 
-// What the kernels of one_hot_conv1d share. Channels are taken in blocks of kOneHotBlock; a table
-// holds, block by block, the weights (or their gradient) as rows of one block of channels:
+// Functions of the one_hot_conv1d kernels. Channels are processed in blocks of kOneHotBlock; a
+// table holds, block by block, the weights (or their gradient) as rows of one block of channels:
 //   table[block, tap, code, kOneHotBlock], codes from 0 to symbols, the last of which is zero.
 inline constexpr int64_t kOneHotBlock = 16;
 
@@ -20,8 +20,8 @@ struct OneHotShape {
   int64_t table_block() const { return table_rows() * kOneHotBlock; }  // elements of one block
 };
 
-// The first block of a character network: the convolution, normalised over each sample with gamma
-// and beta of every number, relu, the largest of each three positions.
+// The first block of a character network: the convolution, normalised over each sample with a gamma
+// and beta per number, relu, and a max pool of three positions.
 template <typename T>
 struct OneHotBlockArgs {
   OneHotShape shape;
@@ -36,13 +36,14 @@ struct OneHotBlockArgs {
 
 template <typename T>
 struct OneHotFunctions {
-  // y[i, o, t] for the (sample, block of channels) pairs [begin, end) of n * blocks().
+  // Computes y[i, o, t] for the (sample, block of channels) pairs [begin, end) of n * blocks().
   void (*forward)(const OneHotShape& shape, const int32_t* token, const T* table, const T* bias,
                   T* y, Range pairs);
-  // The gradient's table and, unless null, db, for blocks [begin, end) of channels.
+  // Computes the gradient's table and, unless null, db, for blocks [begin, end) of channels.
   void (*grad)(const OneHotShape& shape, const int32_t* token, const T* dy, T* table, T* db,
                Range blocks);
-  // Samples [begin, end) of y; `rows` holds a sample's convolution, [block, step, kOneHotBlock].
+  // Computes samples [begin, end) of y; `rows` holds a sample's convolution, [block, step,
+  // kOneHotBlock].
   void (*block)(const OneHotBlockArgs<T>& args, T* rows, Range samples);
 };
 

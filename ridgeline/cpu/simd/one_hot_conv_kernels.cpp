@@ -69,7 +69,7 @@ std::unique_ptr<Step> prepare_grad(const OneHotConv1dGradW& op, const Binding& b
 }
 
 // The convolution, a normalisation over whole samples, relu and a pool of three, each reading the
-// one before; null when they are not there.
+// one before; null if they are not all there.
 struct Block {
   const OneHotConv1d* conv = nullptr;
   const LayerNorm* norm = nullptr;
@@ -132,7 +132,7 @@ struct BlockScratch {
   }
 };
 
-// All four ops; no cover when something between them is needed later.
+// Covers all four ops; no cover if a value between them is needed later.
 Cover skipping(const Rest& rest, const Block& block) {
   Cover cover = Cover::of(4);
   for (const Value& value : {block.conv->y, block.norm->y, block.pool->x}) {
@@ -200,7 +200,7 @@ std::unique_ptr<Step> prepare_block(const Span& span, const Binding& binding, bo
        beta = binding.read(norm.beta).as<T>()] { run_block(args, scratch, pool, w, gamma, beta); });
 }
 
-// Of bf16: all operands are widened first, and the block's last step rounds.
+// For bf16: all operands are widened first, and the block's last step rounds.
 struct HalfBlockScratch {
   BlockScratch<float> block;
   float *w, *gamma, *beta, *bias;

@@ -16,7 +16,7 @@ HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Panels whose sums stay in the second-level cache while all of the depth passes by.
+// Panels whose sums stay in the second-level cache during the loop over the whole depth.
 constexpr int64_t kPanelsTogether = 8;
 
 template <int kVectors, typename T>

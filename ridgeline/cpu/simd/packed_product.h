@@ -7,10 +7,11 @@
 #include "ridgeline/cpu/simd/layout.h"
 #include "ridgeline/cpu/simd/work_stealing.h"
 
-// c = a b + bias for a left operand that is packed once and meets many panels of a batch. The depth
-// goes in blocks, so that those of two panels stay in the first-level cache while tiles of the left
-// operand stream by; partial sums wait in c. Each call does a part of the result on the calling
-// thread; every element is one sum in a fixed order, however the parts are cut.
+// c = a b + bias for a left operand that is packed once and multiplied by many panels of a batch.
+// The depth is processed in blocks, so that those of two panels stay in the first-level cache while
+// tiles of the left operand are streamed; partial sums are kept in c. Each call computes a part of
+// the result on the calling thread; every element is one sum in a fixed order, however the parts
+// are divided.
 namespace ridgeline::cpu::simd {
 
 template <typename T>
@@ -21,14 +22,14 @@ struct PackedProductArgs {
   int64_t b_stride, c_stride;
   int64_t rows, depth;
   const T* bias = nullptr;      // [rows]; null for zeros
-  bool add = false;             // to what c holds, instead of the bias
+  bool add = false;             // adds to c instead of to the bias
   Range columns{0, kPanel<T>};  // of each panel
 };
 
 template <typename T>
 struct PackedFunctions {
   int64_t (*tile_rows)();
-  // Tiles of a[row * row_stride + k * depth_stride], rows past the end as zeros.
+  // Packs tiles of a[row * row_stride + k * depth_stride], with zeros for rows past the end.
   void (*pack)(const T* a, int64_t row_stride, int64_t depth_stride, int64_t rows, int64_t depth,
                T* packed, Range tiles);
   void (*multiply)(const PackedProductArgs<T>&, Range tiles, Range panels);
@@ -48,7 +49,7 @@ size_t packed_elements(int64_t rows, int64_t depth) {
   return size_t(packed_tiles<T>(rows) * packed_functions<T>().tile_rows() * depth);
 }
 
-// Computes all of `panels` panels. Called by all threads of a region, which steal tasks from one
+// Computes all of `panels` panels. All threads of a region call it, and steal tasks from one
 // another.
 template <typename T>
 void multiply_stealing(const WorkStealing& work, int thread, int64_t round,

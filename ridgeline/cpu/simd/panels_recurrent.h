@@ -8,10 +8,10 @@
 #include "ridgeline/cpu/simd/recurrent.h"
 #include "ridgeline/cpu/simd/work_stealing.h"
 
-// Sequences and states in panels of the batch: helpers of the kernels of both passes.
+// Sequences and states in panels of the batch: helpers of the forward and backward kernels.
 namespace ridgeline::cpu::simd {
 
-// The reserve in time steps of panels: [D][T][panels][vectors * H][kPanel]. The columns of the last
+// The reserve as timesteps of panels: [D][T][panels][vectors * H][kPanel]. The columns of the last
 // panel past the batch may hold anything (plan/padding.h).
 inline constexpr const char* kReserveFormat = "~simd:rnn";
 
@@ -33,7 +33,7 @@ struct Sizes {
 // The number of tasks in which weights are packed.
 inline constexpr int kPackParts = 16;
 
-// Splits the hidden units of a time step into tasks of a few tiles: small enough that other threads
+// Splits the hidden units of a timestep into tasks of a few tiles: small enough that other threads
 // can take over those of a slow one, large enough that tiles of a task find the state in the
 // first-level cache.
 struct UnitTasks {
@@ -41,7 +41,7 @@ struct UnitTasks {
   int64_t most;          // tiles of a task
   int threads;
 
-  // At least eight tasks a thread, as far as there are tiles.
+  // At least eight tasks per thread, if there are enough tiles.
   int64_t tiles() const { return std::clamp<int64_t>(hidden / (8 * threads * tile), 1, most); }
 
   int64_t size() const { return tile * tiles(); }
@@ -49,27 +49,27 @@ struct UnitTasks {
   Range at(int64_t task) const { return {task * size(), std::min((task + 1) * size(), hidden)}; }
 };
 
-// Samples [n, features] at a[r * lda] to panels of one step, all features.
+// Converts samples [n, features] at a[r * lda] to panels of one timestep, all features.
 template <typename T>
 void to_step(const T* a, int64_t lda, Range samples, int64_t features, T* panels) {
   batch_functions<T>().to_panels(a, lda, features, panels, samples, {0, features});
 }
 
-// The samples of one thread of a batch-parallel kernel, which computes all of their units; whole
-// groups.
+// Returns the samples of one thread of a batch-parallel kernel, which computes all of their units;
+// whole groups.
 template <typename T>
 Range samples_of(const RnnShape& s, int thread, int threads) {
   return split(s.batch, thread, threads, kGroup<T>);
 }
 
-// Why a batch-parallel kernel refuses.
+// Returns why a batch-parallel kernel refuses.
 template <typename T>
 std::string refuses_few_samples(const RnnShape& s, int threads) {
   if (groups_of<T>(s.batch) >= threads) return {};
   return fmt::format("{} samples are fewer than {} threads can share", s.batch, threads);
 }
 
-// The columns of `samples` of a product in panels by step, of `times` steps.
+// Restricts a product in panels by timestep, of `times` timesteps, to the columns of `samples`.
 template <typename T>
 void multiply_samples(PackedProductArgs<T> g, const Sizes<T>& sizes, Range samples, int64_t times) {
   const int64_t tiles = packed_tiles<T>(g.rows);
@@ -87,7 +87,7 @@ void multiply_samples(PackedProductArgs<T> g, const Sizes<T>& sizes, Range sampl
   }
 }
 
-// A state [B, H], or zeros when there is none, in panels.
+// Converts a state [B, H], or zeros if there is none, to panels.
 template <typename T>
 void load_state(const T* state, const RnnShape& s, int64_t d, T* panels) {
   std::fill_n(panels, Sizes<T>{s}.state(), T(0));
@@ -96,21 +96,22 @@ void load_state(const T* state, const RnnShape& s, int64_t d, T* panels) {
   }
 }
 
-// lengths as numbers, all steps when null; zero past the batch.
+// Converts lengths to numbers, all timesteps if null; zero past the batch.
 template <typename T>
 void load_lengths(const int32_t* lengths, const RnnShape& s, T* panels) {
   std::fill_n(panels, panels_of<T>(s.batch) * kPanel<T>, T(0));
   for (int64_t b = 0; b < s.batch; ++b) panels[b] = T(lengths != nullptr ? lengths[b] : s.steps);
 }
 
-// x of step t of sample b; null in padding: 0 times what lies there need not be 0.
+// Returns x of timestep t of sample b; null in padding, where 0 times the contents need not be 0.
 template <typename T>
 const T* input_at(const RnnShape& s, const T* x, const int32_t* lengths, int64_t b, int64_t t) {
   const int64_t length = lengths != nullptr ? lengths[b] : s.steps;
   return t < length ? x + (b * s.steps + t) * s.in : nullptr;
 }
 
-// h before step t of sample b in direction d, where y or h0 have it; null for zeros, as in padding.
+// Returns h before timestep t of sample b in direction d, from y or h0; null for zeros, as in
+// padding.
 template <typename T>
 const T* state_before(const RnnShape& s, const T* y, const T* h0, const int32_t* lengths, int64_t b,
                       int64_t d, int64_t t) {
@@ -121,7 +122,7 @@ const T* state_before(const RnnShape& s, const T* y, const T* h0, const int32_t*
   return y + ((b * s.steps + t + back) * s.directions() + d) * H;
 }
 
-// Zeros where `from` is null.
+// Copies zeros if `from` is null.
 template <typename T>
 void copy_or_clear(const T* from, int64_t count, T* to) {
   if (from != nullptr) {

@@ -16,14 +16,14 @@ HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Vectors of sums in registers: of 16, 12 leave room for what they are made of.
+// Vectors of sums in registers: of 16, 12 leave enough for their operands.
 constexpr int kMostVectors = 12;
 
-// Images whose maps stay in the second-level cache while the outputs pass by.
+// Images whose maps stay in the second-level cache during the loop over outputs.
 constexpr int64_t kImagesAtOnce = 8;
 
-// sums[r * ld ...] += sum of the runs, scaled, that begin at base + r * pitch + place; kRows rows
-// of kVectors vectors.
+// sums[r * ld ...] += sum of the scaled runs that begin at base + r * pitch + place; kRows rows of
+// kVectors vectors.
 template <int kRows, int kVectors, typename T>
 HWY_NOINLINE void add_runs(const ScaledRun<T>* runs, int64_t count, const T* HWY_RESTRICT base,
                            int64_t pitch, T* HWY_RESTRICT sums, int64_t ld) {
@@ -62,7 +62,7 @@ constexpr AddRuns<T> kAddRow[] = {nullptr,           add_runs<1, 1, T>,  add_run
                                   add_runs<1, 9, T>, add_runs<1, 10, T>, add_runs<1, 11, T>,
                                   add_runs<1, 12, T>};
 
-// One row of `elements` numbers.
+// Adds one row of `elements` numbers.
 template <typename T>
 void add_row(const ScaledRun<T>* runs, int64_t count, const T* base, int64_t elements, T* sums) {
   const int64_t lanes = int64_t(hn::Lanes(Tag<T>())), vectors = (elements + lanes - 1) / lanes;
@@ -73,7 +73,8 @@ void add_row(const ScaledRun<T>* runs, int64_t count, const T* base, int64_t ele
   }
 }
 
-// Several rows at once where each is one vector: one row's sums would wait for one another.
+// Adds several rows at once if each is one vector, because the additions of a single row would wait
+// for each other.
 template <typename T>
 AddRuns<T> short_rows(int64_t rows, int64_t elements) {
   if (elements > int64_t(hn::Lanes(Tag<T>()))) return nullptr;
@@ -89,7 +90,7 @@ AddRuns<T> short_rows(int64_t rows, int64_t elements) {
   }
 }
 
-// f' at y, of the activations that do not decrease.
+// Returns f' at y, for activations that do not decrease.
 template <SimdActivation::Kind kAct, class D, class V = hn::Vec<D>>
 HWY_INLINE V slope_at(D d, V y) {
   const V one = hn::Set(d, hn::TFromD<D>(1));
@@ -100,14 +101,14 @@ HWY_INLINE V slope_at(D d, V y) {
   return one;
 }
 
-// The lanes in which b is chosen although a comes first. The chosen pixel is the first of the
-// largest, or the first NaN.
+// Returns the lanes in which b is chosen although a comes first. The chosen pixel is the first of
+// the largest, or the first NaN.
 template <class V>
 HWY_INLINE auto beats(V b, V a) {
   return hn::Or(hn::Gt(b, a), hn::AndNot(hn::Eq(b, b), hn::Eq(a, a)));
 }
 
-// A vector's neighbours, left and right, of the numbers up to `end`; what lies past it is zero.
+// A vector's left and right neighbours among the numbers up to `end`, with zeros past it.
 template <class D, typename T = hn::TFromD<D>, class V = hn::Vec<D>>
 HWY_INLINE void load_pairs(D d, const T* from, const T* end, V& left, V& right) {
   T padded[2 * kPanel<T>];  // two vectors at least
@@ -177,15 +178,15 @@ void find_pixels(const PoolSparseGradArgs<T>& g, const T* upper, const T* dy, T*
   }
   const Vec<T> most = hn::IfThenElse(down, below, above);
   const Vec<T> up = hn::LoadU(d, dy);
-  if constexpr (kAct == SimdActivation::relu) {  // not times 0: what is off takes no NaN on
+  if constexpr (kAct == SimdActivation::relu) {  // not times 0, which would pass a NaN on
     hn::StoreU(hn::IfThenElseZero(hn::Gt(most, hn::Zero(d)), up), d, value);
   } else {
     hn::StoreU(hn::Mul(up, slope_at<kAct>(d, most)), d, value);
   }
 }
 
-// The runs of an output of an image over its windows; for dx, appended to the lists of each window
-// and row of it. There are no branches: which pixel is the largest is unpredictable.
+// Makes the runs of an output of an image over its windows; for dx, they are appended to the lists
+// of each window and its rows. There are no branches, because the largest pixel is unpredictable.
 template <SimdActivation::Kind kAct, bool kLists, typename T>
 void find_runs(const PoolSparseGradArgs<T>& g, int64_t image, int64_t o,
                const PoolSparseScratch<T>& own) {
@@ -279,7 +280,8 @@ void images(const PoolSparseGradArgs<T>& g, Range range, const PoolSparseScratch
   }
 }
 
-// Adds rows [begin, end) of an output's filter over some images; sums: of the first of these rows.
+// Adds rows [begin, end) of an output's filter over some images; `sums` are those of the first of
+// these rows.
 template <typename T>
 void add_images(const PoolSparseGradArgs<T>& g, Range images, int64_t o, Range rows, T* sums) {
   const DirectShape& s = g.shape;
@@ -311,7 +313,7 @@ T sum_slopes(const PoolSparseGradArgs<T>& g, int64_t o) {
   return sum;
 }
 
-// Short rows are summed together, so that units are whole filters.
+// Short rows are summed together, so units are whole filters.
 template <typename T>
 int64_t grain(const DirectShape& s) {
   return short_rows<T>(s.kernel_h, s.kernel_w * s.c) != nullptr ? s.kernel_h : 1;

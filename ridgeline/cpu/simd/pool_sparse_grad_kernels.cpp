@@ -2,8 +2,8 @@
 #include "ridgeline/cpu/simd/pool_sparse_grad.h"
 #include "ridgeline/plan/pooled_grads.h"
 
-// "cpu.pool_conv2d_grads.pool_sparse": the gradients of a max pool of 2 x 2, of the activation it
-// pools (or none) and of the convolution before, the input's absent in the lowest layer.
+// "cpu.pool_conv2d_grads.pool_sparse": the gradients of a 2 x 2 max pool, of the activation that it
+// pools (if any) and of the convolution before it; the lowest layer has no input gradient.
 namespace ridgeline::cpu::simd {
 namespace {
 

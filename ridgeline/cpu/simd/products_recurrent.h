@@ -6,12 +6,12 @@
 #include "ridgeline/cpu/simd/panels_recurrent.h"
 
 // The large products after backpropagation through time. They read the gate gradients where the
-// loop over time steps left them: panels of the batch, step by step. Rows of the products are (t,
-// b); samples past the batch are zeros.
+// loop over timesteps left them: panels of the batch, timestep by timestep. Rows of the products
+// are (t, b); samples past the batch are zeros.
 namespace ridgeline::cpu::simd {
 
-// A matrix [n, width] as blocks of columns, each in one stretch: rows of a power of two bytes would
-// fall into the same few sets of a cache.
+// A matrix [n, width] as contiguous blocks of columns: rows of a power of two bytes would map to
+// the same few sets of a cache.
 template <typename T>
 struct ColumnBlocks {
   static constexpr int64_t kWidth = 192 / int64_t{sizeof(T)};  // three vectors of AVX-512
@@ -23,7 +23,7 @@ struct ColumnBlocks {
   int64_t ld(int64_t column) const { return padded(std::min(kWidth, width - column)); }
   T* row(int64_t column, int64_t r) const { return at + column * n + r * ld(column); }
 
-  // Row r; zeros when `from` is null.
+  // Copies row r; zeros if `from` is null.
   void take(int64_t r, const T* from) const {
     for (int64_t column = 0; column < width; column += kWidth) {
       const int64_t ld_here = ld(column), count = std::min(kWidth, width - column);
@@ -42,21 +42,21 @@ struct GradOperands {
   T* dx = nullptr;  // may be null
   T *dw_ih[2] = {}, *dw_hh[2] = {}, *db_ih[2] = {}, *db_hh[2] = {};
 
-  // dx in panels by step, from the first of `times` on, to where it belongs.
+  // Stores dx from panels by timestep, from the first of `times` on.
   void put_dx(const RnnShape& s, const T* panels, Range times, Range samples) const {
     for (int64_t t = times.begin; t < times.end; ++t, panels += Sizes<T>{s}.step(s.in)) {
       batch_functions<T>().from_panels(panels, s.in, dx + t * s.in, s.steps * s.in, samples,
                                        {0, s.in});
     }
   }
-  // A thread's share.
+  // Stores a thread's share.
   void put_dx(const RnnShape& s, const T* panels, ThreadPool& pool, int thread) const {
     const Range times = split(s.steps, thread, pool.size());
     put_dx(s, panels + times.begin * Sizes<T>{s}.step(s.in), times, {0, s.batch});
   }
 };
 
-// gru: vectors lie between the gates of w_hh and their gradients.
+// gru: the offset in vectors between the gates of w_hh and their gradients.
 constexpr int64_t state_shift(CellKind cell, int64_t gate) {
   return cell == CellKind::gru ? (gate + 1) % 3 - gate : 0;
 }
@@ -67,15 +67,15 @@ struct GradProducts {
   // Scratch.
   ColumnBlocks<T> inputs{}, states{};
   T *packed = nullptr, *dx_panels = nullptr;
-  int64_t dx_steps = 0;  // that dx_panels has room for
+  int64_t dx_steps = 0;  // capacity of dx_panels
 
   int64_t panels() const { return panels_of<T>(s.batch); }
   int64_t rows() const { return s.steps * panels() * kPanel<T>; }
   int64_t wide() const { return gradient_vectors(s.cell) * s.hidden; }
-  // Before the vectors that go through w_ih.
+  // The elements before the vectors that are multiplied by w_ih.
   int64_t first() const { return kernel_vector(s.cell, 0) * s.hidden; }
 
-  // `together`: steps whose dx is made at once.
+  // `together` is the number of timesteps whose dx is computed at once.
   void allot(const RnnShape& shape, int64_t together, Scratch& scratch) {
     s = shape;
     // With two directions, the second adds to the result of the first.
@@ -88,8 +88,8 @@ struct GradProducts {
     dx_panels = scratch.take<T>(size_t(dx_steps * Sizes<T>{s}.step(s.in)));
   }
 
-  // What does not need the gate gradients: one of kPackParts parts of the weights, and a step. A
-  // barrier before run().
+  // Packs what does not need the gate gradients: one of kPackParts parts of the weights, and a
+  // timestep. A barrier must follow before run().
   void pack(const GradOperands<T>& o, int part, int64_t d) const {
     if (o.dx == nullptr) return;
     packed_functions<T>().pack(o.w_ih[d], 1, s.in, s.in, s.gate_rows(), packed,
@@ -98,7 +98,7 @@ struct GradProducts {
   void take_step(const GradOperands<T>& o, int64_t d, int64_t t) const {
     take_steps(o, d, {t, t + 1}, {0, s.batch});
   }
-  // Takes the steps of some samples. The columns past the batch go with the last samples.
+  // Takes the timesteps of some samples. The columns past the batch belong to the last samples.
   void take_steps(const GradOperands<T>& o, int64_t d, Range times, Range samples) const {
     const int64_t end = samples.end == s.batch ? panels() * kPanel<T> : samples.end;
     for (int64_t b = samples.begin; b < end; ++b) {
@@ -120,7 +120,7 @@ struct GradProducts {
     if (o.dx != nullptr && d + 1 == s.directions()) o.put_dx(s, dx_panels, pool, thread);
   }
 
-  // dx of some samples' steps alone, by the thread that has them.
+  // Computes dx of some samples' timesteps, by the thread that owns them.
   void run_samples(const GradOperands<T>& o, int64_t d, const T* gradients, Range samples,
                    Range times) const {
     if (o.dx == nullptr) return;
@@ -129,7 +129,7 @@ struct GradProducts {
     if (d + 1 == s.directions()) o.put_dx(s, dx_of(times.begin), times, samples);
   }
 
-  // dw and db of both operands, some rows at a time; a barrier before.
+  // Computes dw and db of both operands, some rows at a time; a barrier must precede it.
   void weights(const GradOperands<T>& o, ThreadPool& pool, const WorkStealing& work, int thread,
                int64_t round, int64_t d, const T* gradients) const {
     const int64_t H = s.hidden, all = s.gate_rows();
@@ -157,7 +157,7 @@ struct GradProducts {
     return dx_panels + (dx_steps == s.steps ? t : 0) * Sizes<T>{s}.step(s.in);
   }
 
-  // From step t on.
+  // Starts at timestep t.
   PackedProductArgs<T> dx_product(int64_t d, const T* gradients, int64_t t) const {
     const Sizes<T> sizes{s};
     PackedProductArgs<T> args{
@@ -169,14 +169,14 @@ struct GradProducts {
     return args;
   }
 
-  // Rows of one dw, which is the gradients from feature row + shift on by the right operand.
+  // Rows of one dw: the product of the gradients from feature row + shift on and the right operand.
   struct WeightRows {
     const ColumnBlocks<T>* right;
     Range rows;
     int64_t shift;
     T *dw, *db;  // db may be null
 
-    // In whole tiles of six or eight rows: few, because each goes through all of the right operand,
+    // Tasks are whole tiles of six or eight rows: few, because each reads the whole right operand,
     // and enough for all threads.
     static constexpr int64_t kTiles = 24, kMost = 3 * kTiles;
     int64_t tasks(int threads) const {
@@ -190,8 +190,8 @@ struct GradProducts {
     }
   };
 
-  // Some rows of the batch by all columns, as far as these stay in the second-level cache beside
-  // their sums: the gradients are read once for all of them.
+  // Takes some rows of the batch by all columns that stay in the second-level cache beside their
+  // sums, so that the gradients are read once for all of them.
   void add_up(const T* gradients, const WeightRows& part, Range mine) const {
     constexpr int64_t kColumns = 3 * ColumnBlocks<T>::kWidth, kRows = 2 * kGradBlock;
     const ColumnBlocks<T>& right = *part.right;

@@ -5,7 +5,7 @@
 
 #include "ridgeline/cpu/simd/kernel.h"
 
-// Kernels that move numbers in contiguous pieces, which compilers and memcpy make fast.
+// Kernels that move numbers in contiguous pieces, for which compilers and memcpy are fast.
 namespace ridgeline::cpu::simd {
 namespace {
 
@@ -39,7 +39,7 @@ std::unique_ptr<Step> prepare_pad(const Span& span, const Binding& binding) {
   });
 }
 
-// Rows are runs along the last axis of y, whose elements lie `stride` apart in x.
+// Rows are runs along the last axis of y, whose elements have the stride `stride` in x.
 std::unique_ptr<Step> prepare_transpose(const Span& span, const Binding& binding) {
   const auto& op = span.get<Transpose>(0);
   const int last = op.in.rank() - 1;
@@ -74,7 +74,7 @@ std::unique_ptr<Step> prepare_transpose(const Span& span, const Binding& binding
   });
 }
 
-// A column of pixels as a row, so that rows are long.
+// Treats a column of pixels as a row, so that rows are long.
 UpsampleShape flattened(UpsampleShape shape) {
   if (shape.out().w != 1) return shape;
   std::swap(shape.in.h, shape.in.w);
@@ -82,8 +82,8 @@ UpsampleShape flattened(UpsampleShape shape) {
   return shape;
 }
 
-// For each place of the small image along an axis: the places of the large one that it is part of,
-// with its weights there.
+// For each position of the small image along an axis: the positions of the large one that depend on
+// it, with its weights there.
 template <typename T>
 using Taps = std::vector<std::vector<std::pair<int64_t, T>>>;
 
@@ -98,7 +98,7 @@ Taps<T> taps_of(int64_t extent, int64_t factor, UpsampleMode mode) {
   return taps;
 }
 
-// One row of y from two rows of x.
+// Computes one row of y from two rows of x.
 template <typename T>
 void upsample_row(const T* low, const T* high, T part, const UpsampleShape& s, T* to) {
   if (s.mode == UpsampleMode::nearest) {
@@ -148,7 +148,7 @@ std::unique_ptr<Step> prepare_upsample_grad(const Span& span, const Binding& bin
                       dy = binding.read(op.dy).as<T>(), dx = binding.write(op.dx).as<T>(),
                       &pool = cpu_runtime(binding.runtime()).pool()] {
       const Image out = s.out();
-      const bool whole_rows = s.factor_w == 1;  // each column of dx sums one of dy
+      const bool whole_rows = s.factor_w == 1;  // each column of dx sums one column of dy
       const int64_t work = s.in.w * s.factor_h * s.factor_w;
       pool.share(n * s.in.c * s.in.h, 1, kLeastElements / work + 1, [&](Range part) {
         for (int64_t r = part.begin; r < part.end; ++r) {

@@ -13,7 +13,7 @@ HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// The tiles of a range of units over the samples.
+// Computes the tiles of a range of units over the samples.
 template <class Tile, typename T, class Args>
 HWY_INLINE void run_units(const Args& a, int64_t depth, int64_t tile_units, Range units) {
   const Range tiles{units.begin / tile_units, packed_count(units.end, tile_units)};

@@ -1,5 +1,5 @@
-// A tile of one step of backpropagation through time and the cells' derivatives, compiled once per
-// instruction set.
+// A tile of one timestep of backpropagation through time and the cells' derivatives, compiled once
+// per instruction set.
 #if defined(RIDGELINE_CPU_SIMD_RECURRENT_GRAD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef RIDGELINE_CPU_SIMD_RECURRENT_GRAD_INL_H_
 #undef RIDGELINE_CPU_SIMD_RECURRENT_GRAD_INL_H_
@@ -25,7 +25,8 @@ constexpr int kGradUnits = kTileRows;
 
 template <CellKind kCell>
 struct RnnGradTile {
-  // Of a block of the depth; between blocks the sums wait in `direct`, with which they begin.
+  // Handles a block of the depth; between blocks the sums are kept in `direct`, with which they
+  // begin.
   template <int kVectors, typename T>
   static HWY_NOINLINE void run(const RnnGradStepArgs<T>& a, int64_t tile, int64_t panel,
                                int64_t column, Range depth) {
@@ -74,13 +75,13 @@ struct RnnGradTile {
     }
   }
 
-  // Nothing comes from after the last step.
+  // The last timestep has no later one.
   template <typename T>
   static int64_t depth_of(const RnnGradStepArgs<T>& a) {
     return a.after != nullptr ? gates(kCell) * a.hidden : 0;
   }
 
-  // From sums[unit][kPanel]; null: zeros.
+  // Reads sums[unit][kPanel]; null: zeros.
   template <typename T>
   static HWY_NOINLINE void finish_units(const RnnGradStepArgs<T>& a, const T* sums, Range units,
                                         int64_t panel) {

@@ -2,9 +2,9 @@
 #include "ridgeline/cpu/simd/split_products_recurrent.h"
 #include "ridgeline/cpu/simd/split_recurrent.h"
 
-// Backpropagation through time: for each time step, the product with the transposed recurrent
+// Backpropagation through time: for each timestep, the product with the transposed recurrent
 // weights, packed once, and the derivatives of the gates. The result is either the gate gradients
-// as programs hold them, or all of a layer's gradients, computed from the panels at once.
+// in the program's layout, or all of a layer's gradients, computed directly from the panels.
 namespace ridgeline::cpu::simd {
 namespace {
 
@@ -23,21 +23,22 @@ struct Backward {
   T *direct = nullptr, *dc = nullptr, *h_first = nullptr, *c_first = nullptr, *out = nullptr;
   T* length_panels = nullptr;
   WorkStealing work{};
-  SplitGradSteps split_h{};  // fp32: products by blocks instead of the packed weights, if an engine
-  bool batch_parallel = false;  // threads share the samples, not the units; implies goes_on
-  bool goes_on = false;         // to the large products; gate_gradients is null then
+  SplitGradSteps split_h{};     // fp32: products by blocks, if it has an engine
+  bool batch_parallel = false;  // threads divide the samples, not the units; implies goes_on
+  bool goes_on = false;         // continues with the large products; gate_gradients is then null
   GradOperands<T> operands{};
   GradProducts<T> products{};
-  SplitGradProducts split_large{};  // fp32: likewise instead of `products`
+  SplitGradProducts split_large{};  // fp32: by blocks, instead of `products`
 
   void choose(const SplitChoice& choice) {
     split_h = {choice.small, s};
     split_large.engine = choice.large;
     batch_parallel = choice.batch_parallel;
   }
-  // Batch-parallel: the steps of a sample whose dy is taken, and whose dx is computed, together.
+  // Batch-parallel: the timesteps of a sample whose dy is taken, and whose dx is computed,
+  // together.
   static constexpr int64_t kTogether = 8;
-  // Where dy of step t lies.
+  // Returns where dy of timestep t is.
   int64_t dy_slot(int64_t t) const { return batch_parallel ? t % kTogether : t; }
 
   bool splits_h() const { return std::is_same_v<T, float> && split_h.engine != nullptr; }
@@ -67,7 +68,7 @@ struct Backward {
     }
   }
 
-  // Calls f with whichever makes the large products.
+  // Calls f with the object that computes the large products.
   template <typename F>
   void with_products(F&& f) const {
     if (!goes_on) return;
@@ -88,7 +89,7 @@ struct Backward {
     });
   }
 
-  // As forward: the threads meet when the weights are packed, and once more before dW.
+  // As in the forward pass, the threads meet once the weights are packed, and once more before dW.
   void direction_of_samples(int thread, int64_t d, int64_t& round) const {
     const int64_t tile = rnn_functions<T>().grad_units(), tiles = (s.hidden + tile - 1) / tile;
     work.run(thread, round++, kPackParts, [&](int64_t task) {
@@ -153,12 +154,12 @@ struct Backward {
     load_state(c0, s, d, c_first);
   }
 
-  // Takes what the backward pass reads of step t.
+  // Takes the operands of timestep t of the backward pass.
   void take_step(int64_t d, int64_t t, Range samples) const {
     take(dy, d, t, samples, dy_panels + dy_slot(t) * int64_t(sizes.state()));
     if (wants_y()) take(y, d, t, samples, y_panels + t * int64_t(sizes.state()));
   }
-  // A step reads y of the one before it, too.
+  // A timestep also reads y of the one before it.
   void take_y_before(int64_t d, Range times, Range samples) const {
     const int64_t t = s.reverse(d) ? times.end : times.begin - 1;
     if (wants_y() && t >= 0 && t < s.steps)
@@ -169,14 +170,14 @@ struct Backward {
     to_step(from + (t * D + d) * H, s.steps * D * H, samples, H, panels);
   }
 
-  // The kernels leave out whole vectors of the last panel; the large products do not.
+  // The kernels skip whole vectors of the last panel; the large products do not.
   void clear_rest(int64_t t) const {
     if (!goes_on || s.batch % kPanel<T> == 0) return;
     const int64_t panel = wide() * kPanel<T>;
     std::fill_n(gradients + (t + 1) * sizes.step(wide()) - panel, panel, T(0));
   }
 
-  // Tiles of the transposed weights.
+  // Packs tiles of the transposed weights.
   void pack(int64_t d, Range tiles) const {
     if constexpr (std::is_same_v<T, float>) {
       if (splits_h()) return split_h.pack(w_hh[d], tiles);
@@ -184,7 +185,7 @@ struct Backward {
     rnn_functions<T>().pack_transposed(s.cell, s.hidden, w_hh[d], packed, tiles);
   }
 
-  // The `count`th of the loop.
+  // Runs iteration number `count` of the loop.
   void run(const RnnGradStepArgs<T>& a, int64_t count, int thread, int64_t round) const {
     if constexpr (std::is_same_v<T, float>) {
       if (splits_h()) {
@@ -197,7 +198,7 @@ struct Backward {
              [&](int64_t task) { rnn_functions<T>().grad_step(a, units.at(task)); });
   }
 
-  // Calls run(args, count) for each step, the last first, and once more where dh0 is wanted.
+  // Calls run(args, count) for each timestep, the last first, and once more if dh0 is wanted.
   template <typename F>
   void loop(int64_t d, Range samples, F&& run) const {
     const int64_t H = s.hidden, kept = gate_vectors(s.cell) * H;
@@ -281,7 +282,7 @@ Cover covers_backward(const Rest& rest, const SplitChoice& choice) {
   return cover;
 }
 
-// The op's own operands.
+// Sets the op's own operands.
 template <typename T>
 void bind(const RnnGrad& op, const Binding& binding, Backward<T>& step) {
   const auto read = [&](const Value& v) { return binding.read(v).template as<const T>(); };

@@ -2,9 +2,9 @@
 #include "ridgeline/cpu/simd/split_kernels.h"
 #include "ridgeline/cpu/simd/split_recurrent.h"
 
-// A recurrent layer: one large product of the input with all gates, then for each time step the
+// A recurrent layer: one large product of the input with all gates, then for each timestep the
 // product with the recurrent weights, packed once, with the gates' functions as its epilogue. The
-// threads share the hidden units in tasks and meet at a barrier once a step.
+// threads divide the hidden units into tasks and meet at one barrier per timestep.
 namespace ridgeline::cpu::simd {
 namespace {
 
@@ -23,7 +23,7 @@ struct Forward {
   T* packed_ih = nullptr;
   WorkStealing work{};
   T *bias = nullptr, *length_panels = nullptr;
-  // fp32: products by blocks instead of the packed weights, where these have engines
+  // fp32: products by blocks instead of packed weights, if these have engines.
   SplitInputs split_x{};
   SplitSteps split_h{};
 
@@ -35,8 +35,8 @@ struct Forward {
   bool splits_x() const { return std::is_same_v<T, float> && split_x.engine != nullptr; }
   bool splits_h() const { return std::is_same_v<T, float> && split_h.engine != nullptr; }
 
-  // Steps whose inputs are multiplied at once. Few when batch-parallel: the products then stay in
-  // the thread's second-level cache until the steps use them.
+  // Timesteps whose inputs are multiplied at once. Few if batch-parallel: the products then stay in
+  // the thread's second-level cache until the timesteps use them.
   int64_t together() const {
     if (!batch_parallel) return s.steps;
     constexpr int64_t kBytes = 128 << 10, kMost = 8;
@@ -81,7 +81,7 @@ struct Forward {
   bool saves = false, batch_parallel = false;
 
  private:
-  // Batch-parallel. The only barrier is after the packing of the weights: a sample's step needs
+  // Batch-parallel. The only barrier is after packing the weights: a sample's timestep needs
   // nothing else from other threads.
   void direction_of_samples(int thread, int64_t d, T* all, int64_t& round) const {
     if (thread == 0) start(d);
@@ -106,7 +106,7 @@ struct Forward {
       }
     }
     put_states(d, samples);
-    pool.barrier();  // the packed weights are the next direction's
+    pool.barrier();  // the next direction reuses the packed weights' memory
   }
 
   void direction(int thread, int64_t d, T* all, int64_t& round) const {
@@ -136,7 +136,7 @@ struct Forward {
     }
   }
 
-  // One of kPackParts parts of the weights.
+  // Packs one of kPackParts parts of the weights.
   void pack(int part, int64_t d) const {
     if constexpr (std::is_same_v<T, float>) {
       if (splits_x()) split_x.pack(w_ih[d], part, kPackParts);

@@ -1,4 +1,4 @@
-// A tile of a recurrent step and the cells' functions, compiled once per instruction set.
+// A tile of a recurrent timestep and the cells' functions, compiled once per instruction set.
 #if defined(RIDGELINE_CPU_SIMD_RECURRENT_STEP_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef RIDGELINE_CPU_SIMD_RECURRENT_STEP_INL_H_
 #undef RIDGELINE_CPU_SIMD_RECURRENT_STEP_INL_H_
@@ -20,8 +20,8 @@ namespace ridgeline::cpu::simd::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // Hidden units of a tile, all gates of each, by two vectors of the batch. 32 registers hold the
-// sums of 8 or 9 rows; 16 hold those of 6, which of an LSTM's twelve are half: four rows, a unit's,
-// are too few to keep a core busy where it has another thread to serve (58 of 101 GFLOP/s, 80 by
+// sums of 8 or 9 rows; 16 hold those of 6, which is half of an LSTM's twelve: four rows, those of
+// one unit, are too few to keep a core with two hyperthreads busy (58 of 101 GFLOP/s; 80 with
 // six).
 constexpr int units_of(CellKind cell) {
   switch (cell) {
@@ -33,7 +33,8 @@ constexpr int units_of(CellKind cell) {
       return kTileRows;
   }
 }
-// The sums of a tile on their way from registers to the functions: one copy of those for any tile.
+// A buffer for the sums of a tile between registers and functions, so that one copy of the
+// functions serves every tile.
 template <int kRows, int kVectors, typename T>
 struct RnnSums {
   static constexpr int64_t kWidth = kVectors * int64_t(hn::MaxLanes(Tag<T>()));
@@ -57,7 +58,7 @@ struct RnnStepTile {
   static constexpr int kParts = !kManyRegisters && kRows > kTileRows ? 2 : 1;
   static constexpr int kPartRows = kRows / kParts;
 
-  // Of a block of the depth; between blocks the sums wait where the gates will be.
+  // Handles a block of the depth; between blocks the sums are kept in the gates' memory.
   template <int kVectors, typename T>
   static HWY_NOINLINE void run(const RnnStepArgs<T>& a, int64_t tile, int64_t panel, int64_t column,
                                Range depth) {
@@ -70,7 +71,8 @@ struct RnnStepTile {
     run_part<0>(a, tile, panel, column, depth, ends, sums);
     if constexpr (kParts == 2) run_part<1>(a, tile, panel, column, depth, ends, sums);
     if (!ends) return;
-    // Each function by itself before what needs several: those of many units and samples overlap.
+    // Each function runs by itself before those that combine several gates, so that many units and
+    // samples overlap.
     apply(sums.at[0], Sums::kWidth, kUnits, kVectors * lanes);
     for (int64_t u = 0; u < units; ++u) {
       for (int64_t j = 0; j < kVectors; ++j) {
@@ -80,7 +82,7 @@ struct RnnStepTile {
     }
   }
 
-  // The rows of a part of the tile.
+  // Computes the rows of a part of the tile.
   template <int kPart, int kVectors, typename T>
   static HWY_INLINE void run_part(const RnnStepArgs<T>& a, int64_t tile, int64_t panel,
                                   int64_t column, Range depth, bool ends,
@@ -122,7 +124,7 @@ struct RnnStepTile {
     }
   }
 
-  // The functions of gates that need their own sums alone, in place: `count` sums of each of
+  // Applies the functions of gates that need only their own sums, in place: `count` sums of each of
   // `units`, whose rows are `width` apart.
   template <typename T>
   static HWY_INLINE void apply(T* sums, int64_t width, int64_t units, int64_t count) {
@@ -146,10 +148,10 @@ struct RnnStepTile {
     }
   }
 
-  // gru: the sum that the reset gate multiplies has nothing of x in it.
+  // gru: the sum that the reset gate multiplies does not include x.
   static constexpr bool of_state_only(int64_t gate) { return kCell == CellKind::gru && gate == 2; }
 
-  // From sums[gate][kPanel units][kPanel] of h alone.
+  // Starts from sums[gate][kPanel units][kPanel] of h alone.
   template <typename T>
   static HWY_NOINLINE void finish_units(const RnnStepArgs<T>& a, const T* sums, Range units,
                                         int64_t panel) {
@@ -174,7 +176,8 @@ struct RnnStepTile {
     }
   }
 
-  // Unit `unit` of one vector of the batch; its gates' sums, apply()ed, are `stride` apart.
+  // Computes unit `unit` for one vector of the batch; its gates' sums, after apply(), are `stride`
+  // apart.
   template <typename T>
   static HWY_INLINE void finish(const RnnStepArgs<T>& a, const T* sums, int64_t stride,
                                 int64_t unit, int64_t panel, int64_t column) {

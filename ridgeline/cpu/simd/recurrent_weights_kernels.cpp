@@ -1,7 +1,7 @@
 #include "ridgeline/cpu/simd/panels_recurrent.h"
 
-// The products that follow backpropagation through time, of the gate gradients of all steps, with
-// rows (b, t) as the program holds them.
+// The products after backpropagation through time, of the gate gradients of all timesteps, with
+// rows (b, t) in the program's layout.
 namespace ridgeline::cpu::simd {
 namespace {
 
@@ -103,7 +103,7 @@ struct GradW {
     args.ldx = args.in = H;
     args.dw = dw_hh[d];
     args.db = db_hh[d];
-    // gru: the third gate's rows go by the fourth vector.
+    // gru: the third gate's rows use the fourth vector.
     const int64_t plain = s.cell == CellKind::gru ? 2 * H : s.gate_rows();
     gemm_functions<T>().weight_grad(args, {rows.begin, std::min(rows.end, plain)}, {0, H});
     args.dz = dz + H * kPanel<T>;

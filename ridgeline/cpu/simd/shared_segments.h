@@ -17,7 +17,7 @@ inline constexpr int64_t kSlots = 2;    // chunks of a share that may be in prog
 // fetch them from another core's cache.
 inline constexpr int64_t kLaneRows = 128;
 
-// Counters that others poll lie on lines of their own.
+// Each polled counter has a cache line of its own.
 struct alignas(64) Counter {
   std::atomic<uint64_t> value;
 
@@ -29,7 +29,7 @@ struct alignas(64) Counter {
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free, "counters are shared by processes");
 
-// `published`, `summed` and `fetched` count steps; the others begin anew with each.
+// `published`, `summed` and `fetched` count steps; the others restart with each step.
 template <typename T>
 struct SharedMlpStep<T>::Head {
   Counter published;          // the samples of that step are in the segment
@@ -37,8 +37,8 @@ struct SharedMlpStep<T>::Head {
   Counter fetched;            // this rank has everyone's parts
   Counter stealing;           // in the first segment: threads that look for work in others' shares
   Counter units;              // taken
-  Counter passed[kSlots];     // units that are through, of all chunks that used the slot
-  Counter lanes[kMostLanes];  // 2c: c chunks are added; 2c + 1: and somebody adds the next
+  Counter passed[kSlots];     // completed units, of all chunks that used the slot
+  Counter lanes[kMostLanes];  // 2c: c chunks are added; 2c + 1: and a thread is adding the next
   int64_t n;
   double scale;
   const uint8_t* set;  // null: the samples are in the segment
@@ -73,7 +73,7 @@ struct SharedMlpStep<T>::Worker {
   T* at(size_t offset) const { return reinterpret_cast<T*>(scratch + offset); }
 };
 
-// f(elements, place in the segment, weights, momentum) of each tensor
+// Calls f(elements, position in the segment, weights, momentum) for each tensor.
 template <typename T>
 template <typename F>
 void SharedMlpStep<T>::each_tensor(F f) const {

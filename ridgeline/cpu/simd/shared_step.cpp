@@ -160,7 +160,7 @@ bool SharedMlpStep<T>::take_units(const Share& s, Worker& w) const {
   const bool wanted = in_small_tasks();
   const int64_t end = std::min(wanted ? begin + kUnit : (chunk + 1) * kChunk, s.n);
   const auto units = uint64_t((end - begin + kUnit - 1) / kUnit);
-  if (!head.units.take(first, first + units)) return true;  // somebody else's: look again
+  if (!head.units.take(first, first + units)) return true;  // taken by another thread: look again
   pass_rows(s, w, chunk, {begin - chunk * kChunk, end - chunk * kChunk});
   head.passed[chunk % kSlots].value.fetch_add(units, std::memory_order_acq_rel);
   return true;
@@ -179,7 +179,7 @@ bool SharedMlpStep<T>::take_lanes(const Share& s, Worker& w) const {
     chunk = int64_t(state / 2);
     taken[count++] = i;
   }
-  for (size_t first = 0; first < count;) {  // neighbours in one go
+  for (size_t first = 0; first < count;) {  // neighbours together
     const Lane& lane = lanes_[taken[first]];
     Range rows = lane.rows;
     size_t next = first + 1;
@@ -197,8 +197,8 @@ bool SharedMlpStep<T>::take_lanes(const Share& s, Worker& w) const {
 
 // --- the step ---
 
-// Copies what others need to compute this share into its segment: their sets may hold other
-// samples.
+// Copies the data that others need to compute this share into its segment: their sets may hold
+// other samples.
 template <typename T>
 void SharedMlpStep<T>::publish(ThreadPool& pool, const MlpBatch<T>& batch, int64_t n,
                                double scale) {
@@ -231,7 +231,8 @@ void SharedMlpStep<T>::work(int thread, const Wait* wait) const {
   auto& stealing = reinterpret_cast<Head*>(segments_[0])->stealing.value;
   const size_t ranks = segments_.size();
   bool is_stealing = false;
-  // Runs one task of some share, trying this rank's own first. False when there is none to take.
+  // Runs one task of some share, trying this rank's own first. Returns false if there is none to
+  // take.
   const auto take_any = [&] {
     for (size_t k = 0; k < ranks; ++k) {
       const size_t r = (rank_ + k) % ranks;

@@ -26,7 +26,7 @@ template <typename T>
 class SharedMlpStep {
  public:
   static constexpr size_t kMostLanes = 64;  // and layers
-  // Calls its argument again and again until that is true.
+  // Calls its argument repeatedly until it returns true.
   using Wait = std::function<void(const std::function<bool()>&)>;
 
   SharedMlpStep(std::vector<MlpLayer<T>> layers, int threads);
@@ -43,13 +43,13 @@ class SharedMlpStep {
                const Sgd<T>& sgd, const Wait& wait);
 
   // For ranks that are threads of one process and share its weights: contribute(), then
-  // update_part(). The segments must lie equally far apart.
+  // update_part(). The segments must be equally far apart.
   void be_threads() { one_process_ = true; }
   void forget();  // resets all segments; call it once before a step if they hold anything else
   // Ends when the gradients of all shares are in their segments.
   MlpScore contribute(ThreadPool& pool, const MlpBatch<T>& batch, int64_t n, double scale,
                       const Wait& wait);
-  void update_part(const Sgd<T>& sgd) const;  // this rank's of the weights
+  void update_part(const Sgd<T>& sgd) const;  // this rank's part of the weights
 
  private:
   struct Head;    // the counters at the beginning of a segment
@@ -90,7 +90,7 @@ class SharedMlpStep {
   int threads_;
   std::vector<Lane> lanes_;
   std::vector<Offsets> offsets_;
-  size_t slots_ = 0, slot_bytes_ = 0, rows_ = 0;  // rows_: where what grows with n begins
+  size_t slots_ = 0, slot_bytes_ = 0, rows_ = 0;  // rows_: beginning of the part that grows with n
   size_t x_panels_ = 0, x_ = 0, x_upper_ = 0, sparse_ = 0, order_ = 0, threads_bytes_ = 0;
   std::vector<std::byte*> segments_;
   size_t rank_ = 0;

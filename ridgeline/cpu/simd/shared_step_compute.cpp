@@ -58,7 +58,7 @@ void SharedMlpStep<T>::pass_rows(const Share& s, Worker& w, int64_t chunk, Range
   }
 }
 
-// A layer's batch-major inputs of a chunk, in the worker's scratch.
+// Returns a layer's batch-major inputs of a chunk, in the worker's scratch.
 template <typename T>
 const T* SharedMlpStep<T>::inputs(const Share& s, Worker& w, int64_t chunk, size_t layer) const {
   const int64_t in = layers_[layer].in, n = std::min(kChunk, s.n - chunk * kChunk);

@@ -59,7 +59,7 @@ Format rows_format(const Image& signal) {
   return fmt::format("{}{}x{}", kPrefix, signal.c, signal.pixels());
 }
 
-// The largest of each three positions, of lengths in threes or with a rest that is left out.
+// Whether it is a max pool of three positions; a remainder of the length is ignored.
 bool is_pool_of_three(const MaxPool& pool) {
   const Window& window = pool.shape.window;
   return pool.shape.in.h == 1 && window.h.kernel == 1 && window.h.pad == 0 &&

@@ -83,7 +83,7 @@ std::unique_ptr<Step> prepare_winograd1d(const Span& at, const Binding& binding)
 
 Image signal_of(const SignalNorm& span) { return span.pool->shape.in; }
 
-// gamma and beta as rows of channels in fp32; of bf16 also a sample and its result for each thread.
+// gamma and beta as rows of channels in fp32; for bf16 also a sample and its result per thread.
 struct NormScratch {
   float *gamma, *beta;
   std::vector<float*> samples, results;
@@ -123,7 +123,7 @@ Cover covers_norm(const Rest& rest, DType dtype) {
 float wide(float value) { return value; }
 float wide(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
 
-// T: float, or uint16_t for bits of bf16.
+// T is float, or uint16_t for bits of bf16.
 template <typename T>
 std::unique_ptr<Step> prepare_norm(const Span& span, const Binding& binding) {
   constexpr bool kHalf = sizeof(T) == 2;

@@ -16,10 +16,10 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Tag = hn::CappedTag<float, 16>;
 using V = hn::Vec<Tag>;
 
-// Numbers that are summed in fp32 before fp64 takes over: 64 additions to a lane of 16.
+// Numbers that are summed in fp32 before fp64: 64 additions per lane of 16.
 constexpr int64_t kStretch = 1024;
 
-// The sum of (x - middle) or of its square over `count` numbers, a multiple of 16.
+// Returns the sum of (x - middle) or of its square over `count` numbers, a multiple of 16.
 template <bool kSquared>
 double sum_about(const float* x, int64_t count, float middle) {
   const Tag d;
@@ -45,7 +45,7 @@ double sum_about(const float* x, int64_t count, float middle) {
   return total;
 }
 
-HWY_INLINE V nan_max(V a, V b) {  // a NaN if there is one
+HWY_INLINE V nan_max(V a, V b) {  // NaN if either is
   return hn::IfThenElse(hn::Eq(a, a), hn::Max(a, b), a);
 }
 

@@ -6,10 +6,10 @@
 
 namespace ridgeline::cpu::simd {
 
-// Samples of rows of channels, each normalised as a whole (mean first, then the squares about it),
-// relu, the largest of each three positions.
+// Normalises samples of rows of channels, each as a whole (first the mean, then the squares about
+// it), followed by relu and a max pool of three positions.
 struct SignalNormArgs {
-  int64_t channels, length;   // channels in 16s
+  int64_t channels, length;   // channels is a multiple of 16
   const float* x;             // [n, length, channels]
   const float *gamma, *beta;  // [length, channels]
   double epsilon;

@@ -39,7 +39,7 @@ Cover covers_xent(const Rest& rest, bool with_grad) {
   return cover;
 }
 
-// Threads take groups of samples, each through both layouts.
+// Threads take groups of samples, and convert each through both layouts.
 template <typename T>
 std::unique_ptr<Step> prepare_xent(const SoftmaxXent& op, const SoftmaxXentGrad* grad,
                                    const Binding& binding) {
@@ -60,7 +60,7 @@ std::unique_ptr<Step> prepare_xent(const SoftmaxXent& op, const SoftmaxXentGrad*
                     correct = binding.write(op.correct).as<int32_t>(),
                     &pool = cpu_runtime(binding.runtime()).pool()] {
     const BatchFunctions<T>& functions = batch_functions<T>();
-    const int64_t least = kLeastElements / (8 * kGroup<T> * classes) + 1;  // an exp is 8 cheap ones
+    const int64_t least = kLeastElements / (8 * kGroup<T> * classes) + 1;  // an exp costs 8
     pool.share(groups_of<T>(n), 1, least, [&](Range groups) {
       const Range rows{groups.begin * kGroup<T>, std::min(groups.end * kGroup<T>, n)};
       functions.to_panels(x, classes, classes, panels, rows, {0, classes});

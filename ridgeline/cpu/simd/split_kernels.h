@@ -5,8 +5,8 @@
 
 namespace ridgeline::cpu::simd {
 
-// All kernels whose fp32 products are made by split_product.h, named after the engine. The table
-// has them where split_engine() is not null; tests also make them with the portable engine.
+// All kernels whose fp32 products use split_product.h, named after the engine. The table has them
+// if split_engine() is not null; tests also make them with the portable engine.
 KernelTable split_kernels(const SplitEngine& engine);
 // Its parts: whole training steps of perceptrons, and recurrent layers.
 KernelTable mlp_split_kernels(const SplitEngine& engine);

@@ -7,7 +7,7 @@ namespace {
 
 constexpr int64_t kSquare = kSplitSide * kSplitSide;
 
-// Tile registers of the calling thread for a while.
+// Holds the tile registers of the calling thread while it lives.
 struct Tiles {
   explicit Tiles(const SplitEngine& of) : engine(of) { engine.begin(); }
   ~Tiles() { engine.end(); }
@@ -41,7 +41,7 @@ void SplitLayer::take_inputs(const float* x_panels, const float* x, int64_t ldx)
   }
 }
 
-// Side `side` of a left operand alone; of weights that pass, in the place of the first.
+// Returns side `side` of a left operand; for passing weights, in the place of the first.
 SplitMatrix SplitLayer::side_of(const SplitMatrix& left, int64_t side, Weights weights) {
   SplitMatrix one = left;
   one.sides = 1;

@@ -9,9 +9,9 @@
 
 namespace ridgeline::cpu::simd {
 
-// The three products of a linear layer by blocks of split_product.h, for one thread, which has some
-// rows of w. Values are panels, whose width is a block's side. Each thread splits its operands for
-// itself: the lines of what another has split would cost more.
+// The three products of a linear layer by blocks of split_product.h, for one thread, which owns
+// some rows of w. Values are panels, whose width is a block's side. Each thread splits its operands
+// for itself, because fetching the lines that another has split would cost more.
 struct SplitLayer {
   const SplitEngine* engine = nullptr;
   int64_t in = 0, out = 0, n = 0;  // n: samples of a chunk
@@ -27,19 +27,19 @@ struct SplitLayer {
   int64_t panels() const { return split_blocks(n); }
   int64_t own_blocks() const { return split_blocks(rows.end - rows.begin); }
 
-  // From panels and, where it is not null, from the batch-major x; it must not be with one_part.
+  // Takes panels and, if not null, the batch-major x, which must be null with one_part.
   void take_inputs(const float* x_panels, const float* x, int64_t ldx) const;
-  // What becomes of the split weights: a batch in several chunks keeps them from its first on. Of
-  // one in a single chunk, each block of rows is split when its product comes, and soon forgotten.
+  // The lifetime of the split weights: a batch of several chunks keeps them from its first chunk
+  // on. For a batch of one chunk, each block of rows is split just before its product.
   enum class Weights { split, kept, passing };
-  // Of what comes out, negative numbers are made zero if it is `rectified`.
+  // With `rectified`, negative results become zero (ReLU).
   void forward(const float* w, const float* bias, bool rectified, float* y_panels,
                Weights weights) const;
-  // The gradients of the own rows; for input_grad if that follows.
+  // Takes the gradients of the own rows; `for_input` if input_grad follows.
   void take_gradients(const float* dz_panels, bool for_input) const;
-  // The part of dx that comes from the own rows.
+  // Computes the own rows' contribution to dx.
   void input_grad(const float* w, float* dx_panels, Weights weights) const;
-  // Block `block` of the own rows, to or added to dw[rows of the block, in].
+  // Computes block `block` of the own rows, into or added to dw[rows of the block, in].
   void weight_grad(int64_t block, float* dw, bool add) const;
 
  private:
@@ -55,7 +55,8 @@ struct SplitLayer {
   SplitMatrix transposed_weights() const {
     return place(split_blocks(in), own_blocks(), false, bytes(own_weights()));
   }
-  // Right operands: of the forward product, [panels][blocks of in]; of dw, [blocks of in][panels].
+  // Right operands: for the forward product, [panels][blocks of in]; for dw, [blocks of
+  // in][panels].
   SplitMatrix inputs() const {
     return place(panels(), split_blocks(in), one_part, 2 * bytes(own_weights()));
   }

@@ -5,9 +5,9 @@
 namespace ridgeline::cpu::simd {
 namespace {
 
-// Blocks of the right operand that stay in the second-level cache (two threads of a core share 2
-// MiB) while those of the left pass by, and the most of them along the depth: sums pass through
-// memory once in so many blocks.
+// kResident: blocks of the right operand that stay in the second-level cache (two threads of a core
+// share 2 MiB) during the loop over those of the left. kDepth: the most of them along the depth;
+// sums pass through memory once per so many blocks.
 constexpr int64_t kResident = 96, kDepth = 16;
 
 int64_t part(int64_t whole, int64_t block) {
@@ -22,8 +22,8 @@ int64_t resident_columns(const SplitProductArgs& g) {
 // are tasks for all threads.
 int64_t task_rows(const SplitProductArgs& g) { return std::clamp<int64_t>(g.left.sides / 8, 1, 4); }
 
-// What follows the sums of a block of block row i. The bias is added last: sums of few products
-// then round no more often than in fp32.
+// The epilogue of a block of block row i. The bias is added last: sums of few products then round
+// no more often than in fp32.
 void finish(const SplitProductArgs& g, int64_t i, int64_t rows, float* c, int64_t ldc) {
   if (g.bias == nullptr && g.scale == 1 && !g.rectified) return;
   const float* bias = g.bias != nullptr ? g.bias + i * kSplitSide : nullptr;
@@ -38,7 +38,7 @@ void multiply(const SplitProductArgs& g, int64_t i, int64_t j, int64_t k, int64_
   product(g.left.at(i, k), g.right.at(j, k), count, c, ldc, add);
 }
 
-// A block at the edge of c, whole along the depth.
+// Computes a block at the edge of c in a buffer, over the whole depth.
 void multiply_aside(const SplitProductArgs& g, int64_t i, int64_t j) {
   alignas(64) float sums[kSplitSide * kSplitSide];
   const int64_t rows = part(g.rows, i), columns = part(g.columns, j);

@@ -1,4 +1,4 @@
-// The portable form of split_product.h, to compare with.
+// The portable form of split_product.h, for comparison.
 #include "ridgeline/cpu/simd/split_product.h"
 
 #include <algorithm>
@@ -14,8 +14,8 @@ constexpr int64_t kPart = kSplitPart;
 
 float widen(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
 
-// The nearest bf16, of what is left the nearest, and the rest. A number that would round to
-// infinity is cut off instead; infinity and NaN are their own last part.
+// Splits x into the nearest bf16, the nearest bf16 of the remainder, and the rest. A number that
+// would round to infinity is truncated instead; infinity and NaN are their own last part.
 void split(float x, uint16_t* to) {
   if (!std::isfinite(x)) {
     to[0] = to[kPart] = 0;
@@ -30,7 +30,7 @@ void split(float x, uint16_t* to) {
   }
 }
 
-// Where element (row, k) of the left operand and (k, column) of the right one lie in a part.
+// The index of element (row, k) of the left operand and (k, column) of the right one in a part.
 int64_t left_at(int64_t row, int64_t k) { return row * kSplitSide + k; }
 int64_t right_at(int64_t k, int64_t column) {
   return column / 16 * (kPart / 2) + k / 2 * 32 + column % 16 * 2 + k % 2;

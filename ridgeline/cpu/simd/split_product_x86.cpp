@@ -3,7 +3,7 @@
 
 #if defined(__x86_64__) && defined(__linux__)
 
-// GCC 12 calls its own intrinsics' undefined values uninitialized.
+// GCC 12 reports the undefined values of its own intrinsics as uninitialized.
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #include <immintrin.h>
@@ -27,8 +27,8 @@ RIDGELINE_AVX512 inline __m512i upper_half(__m512i bits) {
   return _mm512_and_si512(bits, _mm512_set1_epi32(int(0xffff0000)));
 }
 
-// The nearest bf16, of what is left the nearest, and the rest. `largest` keeps the largest size of
-// all numbers so far: above kSplitLimit they would round to infinity.
+// Splits into the nearest bf16, the nearest bf16 of the remainder, and the rest. `largest` keeps
+// the largest magnitude so far: above kSplitLimit numbers would round to infinity.
 RIDGELINE_AVX512 inline Parts split(__m512 x, __m512& largest) {
   constexpr int kAbsoluteMax = 0b1011;
   largest = _mm512_range_ps(largest, x, kAbsoluteMax);
@@ -41,8 +41,8 @@ RIDGELINE_AVX512 inline Parts split(__m512 x, __m512& largest) {
   return parts;
 }
 
-// The same of numbers some of which are huge: those are cut off instead of rounded. Infinity and
-// NaN are their own last part (split_product.h).
+// Splits numbers of which some are huge: those are truncated instead of rounded. Infinity and NaN
+// are their own last part (split_product.h).
 RIDGELINE_AVX512 inline Parts split_huge(__m512 x, __m512& largest) {
   const __m512i bits = _mm512_castps_si512(x);
   const __m512i size = _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff));
@@ -67,8 +67,8 @@ RIDGELINE_AVX512 inline bool any_huge(__m512 largest) {
   return _mm512_cmpge_epi32_mask(size, _mm512_set1_epi32(0x7f7f8000)) != 0;
 }
 
-// Pairs of bf16 from two vectors of parts: k and k + 16 of a block are neighbours in the tiles of
-// both operands, so that no lane moves.
+// Pairs bf16 numbers from two vectors of parts: k and k + 16 of a block are neighbours in the tiles
+// of both operands, so that no lane moves.
 RIDGELINE_AVX512 inline __m512i pairs(__m512i low, __m512i high) {
   return _mm512_or_si512(_mm512_srli_epi32(low, 16), high);
 }
@@ -79,7 +79,8 @@ RIDGELINE_AVX512 inline __mmask16 lanes_below(int64_t count) {
 
 constexpr int64_t kPart = kSplitPart;
 
-// Pair i of vectors (of 32) goes to block + part + at(i). Returns whether there were huge numbers.
+// Stores pair i of vectors (of 32) at block + part + at(i). Returns whether there were huge
+// numbers.
 template <auto of_vector, class Load, class At>
 RIDGELINE_AVX512 inline bool split_vectors(uint16_t* block, const Load& load, const At& at) {
   __m512 largest = _mm512_setzero_ps();
@@ -103,7 +104,8 @@ RIDGELINE_AVX512 void split_left(const float* a, int64_t lda, int64_t rows, int6
   if (split_vectors<split>(block, load, at)) split_vectors<split_huge>(block, load, at);
 }
 
-// Pair i of the right operand: rows k = i % 16 and k + 16 of one half of the columns.
+// The position of pair i of the right operand: rows k = i % 16 and k + 16 of one half of the
+// columns.
 constexpr int64_t right_at(int64_t i) { return i / 16 * (kPart / 2) + i % 16 * 32; }
 
 struct RightRows {
@@ -131,7 +133,7 @@ RIDGELINE_AVX512 inline __m512 upper_pairs(__m512 a, __m512 b) {
   return _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
 }
 
-// Sixteen vectors of sixteen numbers.
+// Transposes sixteen vectors of sixteen numbers.
 RIDGELINE_AVX512 inline void transpose(__m512 (&v)[16]) {
   __m512 t[16];
 #pragma GCC unroll 8
@@ -139,7 +141,7 @@ RIDGELINE_AVX512 inline void transpose(__m512 (&v)[16]) {
     t[i] = _mm512_unpacklo_ps(v[i], v[i + 1]);
     t[i + 1] = _mm512_unpackhi_ps(v[i], v[i + 1]);
   }
-  // v[i + c]: of each quarter, column c of four rows.
+  // v[i + c] holds, for each quarter, column c of four rows.
 #pragma GCC unroll 4
   for (int i = 0; i < 16; i += 4) {
     v[i] = lower_pairs(t[i], t[i + 2]);
@@ -162,8 +164,8 @@ RIDGELINE_AVX512 inline void transpose(__m512 (&v)[16]) {
   for (int i = 0; i < 16; ++i) v[i] = t[i];
 }
 
-// Both transposed operands: from[i * ld + j], of which `high` by `wide` numbers exist, gives the
-// vectors of one index over the other. Of a left operand i is k, of a right one j.
+// Handles both transposed operands: from[i * ld + j], of which `high` by `wide` numbers exist,
+// gives the vectors of one index over the other. In a left operand i is k, in a right one j.
 template <bool kLeft>
 RIDGELINE_AVX512 void split_transposed(const float* from, int64_t ld, int64_t high, int64_t wide,
                                        uint16_t* block) {
@@ -217,7 +219,7 @@ RIDGELINE_AVX512 void finish(float* c, int64_t ldc, int64_t rows, float scale, c
     for (int64_t half = 0; half < 2; ++half) {
       float* to = c + row * ldc + half * 16;
       const __m512 v = _mm512_fmadd_ps(_mm512_loadu_ps(to), factor, start);
-      _mm512_storeu_ps(to, rectified ? _mm512_max_ps(zero, v) : v);  // the second, if it is NaN
+      _mm512_storeu_ps(to, rectified ? _mm512_max_ps(zero, v) : v);  // keeps NaN
     }
   }
 }
@@ -235,7 +237,8 @@ RIDGELINE_AMX void begin_tiles() {
 
 RIDGELINE_AMX void end_tiles() { _tile_release(); }
 
-// Tile registers 0 to 3: sums of two tiles of rows by two of columns; 4 and 5: a; 6 and 7: b.
+// Tile registers 0 to 3 hold sums of two tiles of rows by two of columns; 4 and 5 hold a; 6 and 7
+// hold b.
 // From one pair of parts to the next only one operand changes: 14 loads for 24 products.
 template <int kPartsOfB>
 RIDGELINE_AMX void multiply_tiles(const uint16_t* a, const uint16_t* b, int64_t blocks, float* c,
@@ -301,7 +304,7 @@ const SplitEngine* split_engine() {
       "amx",      split_left,  split_right, split_left_transposed, split_right_transposed,
       take_right, begin_tiles, end_tiles,   multiply_tiles<3>,     multiply_tiles<1>,
       finish};
-  // Asks the system for the tile registers; a CPU with them has AVX-512.
+  // Requests the tile registers; a CPU that has them also has AVX-512.
   return std::strcmp(bf16_engine().name, "amx") == 0 ? &kAmx : nullptr;
 }
 

@@ -10,8 +10,8 @@ struct SplitGradProducts {
   const SplitEngine* engine = nullptr;  // null: not used
   RnnShape s{};
   // Gate gradients as the left operand of dw, sides (vector, block of units), and as the right one
-  // of dx, one side a panel of a step, depth (gate, block of units). Depths of the rest: panels of
-  // steps.
+  // of dx, one side per panel of a timestep, depth (gate, block of units). Depths of the rest:
+  // panels of timesteps.
   SplitMatrix left{}, right{}, w{}, inputs{}, states{};
   float* dx_panels = nullptr;
 
@@ -31,8 +31,8 @@ struct SplitGradProducts {
     dx_panels = scratch.take<float>(size_t(slices() * s.in * kSplitSide));
   }
 
-  // What does not need the gate gradients: one of kPackParts parts of the weights, and a step. A
-  // barrier before run().
+  // Packs what does not need the gate gradients: one of kPackParts parts of the weights, and a
+  // timestep. A barrier must follow before run().
   void pack(const GradOperands<float>& o, int part, int64_t d) const {
     for (int64_t gate = 0; gate < gates(s.cell) && o.dx != nullptr; ++gate) {
       w.take_left_transposed(o.w_ih[d] + gate * s.hidden * s.in, s.in, s.in, s.hidden,
@@ -72,7 +72,7 @@ struct SplitGradProducts {
     return std::min(kSplitSide, s.batch - slice % panels() * kSplitSide);
   }
 
-  // row(b): of sample b, `width` long; null for zeros.
+  // row(b) returns the row of sample b, `width` long; null for zeros.
   template <typename F>
   void take_rows(const SplitMatrix& to, int64_t width, int64_t slice, F row) const {
     const int64_t first = slice % panels() * kSplitSide;
@@ -110,7 +110,7 @@ struct SplitGradProducts {
     return args;
   }
 
-  // dw of a gate by one of the operands.
+  // Returns the product for dw of a gate by one of the operands.
   SplitProductArgs product_dw(int64_t vector, const SplitMatrix& of, int64_t width,
                               float* dw) const {
     SplitMatrix rows = left;
@@ -143,7 +143,7 @@ struct SplitGradProducts {
     });
   }
 
-  // Of a block of units of one vector.
+  // Sums the biases' gradients of a block of units of one vector.
   void biases(const GradOperands<float>& o, int64_t d, const float* gradients, int64_t task) const {
     const int64_t H = s.hidden, vector = task / units(), unit = task % units() * kSplitSide;
     const int64_t count = std::min(kSplitSide, H - unit);

@@ -3,14 +3,14 @@
 #include "ridgeline/cpu/simd/panels_recurrent.h"
 #include "ridgeline/cpu/simd/split_matrix.h"
 
-// The products of a recurrent layer by blocks of split_product.h, fp32: in the same passes as with
-// the kernels of recurrent.h, which do what follows the sums.
+// The products of a recurrent layer by blocks of split_product.h, fp32: in the same passes as the
+// kernels of recurrent.h, which apply the elementwise functions.
 namespace ridgeline::cpu::simd {
 
-// Which products are made by blocks (null: none), and how the threads share the work.
+// Selects which products are computed by blocks (null: none), and how the threads divide the work.
 struct SplitChoice {
-  const SplitEngine* large = nullptr;  // those of all steps at once
-  const SplitEngine* small = nullptr;  // those of a step
+  const SplitEngine* large = nullptr;  // those of all timesteps at once
+  const SplitEngine* small = nullptr;  // those of one timestep
   bool batch_parallel = false;  // each thread computes all units of its samples; no engines then
 };
 
@@ -21,7 +21,7 @@ inline SplitMatrix take_split(Scratch& scratch, const SplitEngine* engine, int64
   return matrix;
 }
 
-// The inputs of all steps with all gates.
+// The product of the inputs of all timesteps with all gates.
 struct SplitInputs {
   const SplitEngine* engine = nullptr;  // null: not used
   RnnShape s{};
@@ -38,22 +38,22 @@ struct SplitInputs {
     w.take_left(w_ih, s.in, s.gate_rows(), s.in, ridgeline::split(w.sides, thread, threads));
   }
 
-  // Step t of x, from its panels.
+  // Takes timestep t of x, from its panels.
   void take_x(const float* x_panels, int64_t t) const {
     for (int64_t p = t * panels(); p < (t + 1) * panels(); ++p) {
       x.take_panel(x_panels + p * s.in * kSplitSide, s.in, p);
     }
   }
 
-  // To panels [T][panels][wide][kPanel].
+  // Writes panels [T][panels][wide][kPanel].
   SplitProductArgs product(const float* bias, float* all, int64_t wide) const {
     const int64_t columns = x.sides * kSplitSide, square = kSplitSide * kSplitSide;
     return {w, x, all, square, wide * kSplitSide, kSplitSide, s.gate_rows(), columns, bias};
   }
 };
 
-// One time step, in tasks of 32 hidden units (all of their gates) of one panel of the batch. A task
-// splits its result at once, as the operand of the next step.
+// One timestep, in tasks of 32 hidden units (all of their gates) of one panel of the batch. A task
+// splits its result directly, as the operand of the next timestep.
 struct SplitSteps {
   const SplitEngine* engine = nullptr;  // null: not used
   RnnShape s{};
@@ -68,7 +68,7 @@ struct SplitSteps {
     for (SplitMatrix& each : h) each = take_split(scratch, engine, panels(), units());
   }
 
-  // This thread's share of the weights' blocks.
+  // Packs this thread's share of the weights' blocks.
   void pack(const float* w_hh, int thread, int threads) const {
     const int64_t H = s.hidden, gates = ridgeline::gates(s.cell);
     const Range sides = ridgeline::split(w.sides, thread, threads);
@@ -90,7 +90,7 @@ struct SplitSteps {
     for (int64_t task = 0; task < tasks(); ++task) take_h(state, task, h[0]);
   }
 
-  // Step number `step`; h[step % 2] is the state before.
+  // Runs timestep number `step`; h[step % 2] is the state before.
   void run(const RnnStepArgs<float>& a, int64_t step, int64_t task) const {
     const int64_t gates = ridgeline::gates(s.cell), block = task / panels(), p = task % panels();
     const int64_t unit = block * kSplitSide;
@@ -104,7 +104,7 @@ struct SplitSteps {
   }
 };
 
-// Back, likewise.
+// The backward counterpart.
 struct SplitGradSteps {
   const SplitEngine* engine = nullptr;  // null: not used
   RnnShape s{};
@@ -127,7 +127,8 @@ struct SplitGradSteps {
     }
   }
 
-  // Step number `step`; after[(step + 1) % 2] has the gate gradients of the step done before.
+  // Runs timestep number `step`; after[(step + 1) % 2] has the gate gradients of the timestep
+  // before.
   void run(const RnnGradStepArgs<float>& a, int64_t step, int64_t task) const {
     const int64_t H = s.hidden, wide = gradient_vectors(s.cell) * H;
     const int64_t block = task / panels(), p = task % panels(), unit = block * kSplitSide;

@@ -26,7 +26,7 @@ using Tag = hn::ScalableTag<T>;
 template <typename T>
 using Vec = hn::Vec<Tag<T>>;
 
-// How tile element (m, k) of the broadcast operand lies: rows `lda` apart along m, or along k.
+// The layout of the broadcast operand's element (m, k): rows `lda` apart along m, or along k.
 enum class Along { k, m };
 
 // acc[m][j] += sum over k of a(m, k) * b[k * ldb + vector j]
@@ -47,7 +47,7 @@ HWY_INLINE void accumulate(int64_t k_end, const T* HWY_RESTRICT a, int64_t lda,
     }
   };
   int64_t k = 0;
-  // A core that serves another thread, too, is short of instructions before it is of arithmetic
+  // A core that also runs another hyperthread is limited by instructions before arithmetic
   // (6 x 2 on an EPYC: 166 of 201 GFLOP/s one by one, 186 two by two).
   for (; k + 2 <= k_end; k += 2) {
     add(k);

@@ -18,8 +18,8 @@ using Tag = hn::ScalableTag<T>;
 template <typename T>
 using Vec = hn::Vec<Tag<T>>;
 
-// How a vector is loaded and stored: all of it, or its first lanes. Masked stores take a dozen
-// cycles each on some CPUs, so that only the last vector of a range is one of those.
+// Loads and stores a vector: all of it, or its first lanes. Masked stores take a dozen cycles each
+// on some CPUs, so only the last vector of a range uses them.
 template <typename T>
 struct Whole {
   static HWY_INLINE Vec<T> load(const T* from) { return hn::LoadU(Tag<T>(), from); }
@@ -38,7 +38,7 @@ struct First {
   }
 };
 
-// Calls f(index, how to load and store) for each vector of the range.
+// Calls f(index, load/store policy) for each vector of the range.
 template <typename T, class F>
 HWY_INLINE void for_vectors(Range elements, F f) {
   const int64_t lanes = int64_t(hn::Lanes(Tag<T>()));
@@ -47,7 +47,7 @@ HWY_INLINE void for_vectors(Range elements, F f) {
   if (i < elements.end) f(i, First<T>{size_t(elements.end - i)});
 }
 
-// The gradient: its parts added up.
+// Returns the gradient, which is the sum of its parts.
 template <typename T, class Args, class Lanes>
 HWY_INLINE Vec<T> sum_parts(const Args& g, int64_t i, const Lanes& lanes) {
   Vec<T> sum = lanes.load(g.parts + i);

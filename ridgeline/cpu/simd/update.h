@@ -10,7 +10,7 @@
 // Optimizer steps on flat arrays, for a range of elements.
 namespace ridgeline::cpu::simd {
 
-// g = scale * (the sum of parts, in their order); then as Sgd says.
+// g = scale * (the sum of parts, in their order); then the update of Sgd.
 template <typename T>
 struct SgdArgs {
   const T* parts;  // `count` of them, `stride` elements apart
@@ -32,7 +32,7 @@ struct Adam {
   T epsilon = 0;
 
   Adam() = default;
-  // Step t, from 1 on.
+  // Step t, counted from 1.
   Adam(const AdamUpdate& op, double rate_now, int64_t t)
       : lr(T(rate_now)),
         weight_decay(T(op.weight_decay)),
@@ -44,7 +44,7 @@ struct Adam {
         epsilon(T(op.epsilon)) {}
 };
 
-// g as in SgdArgs; then as Adam says.
+// g as in SgdArgs; then the update of Adam.
 template <typename T>
 struct AdamArgs {
   const T* parts;

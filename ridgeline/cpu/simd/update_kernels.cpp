@@ -10,7 +10,7 @@ namespace {
 
 double first_or_one(const double* value) { return value != nullptr ? *value : 1.0; }
 
-// The working copy of a weight, part by part as the weight is updated.
+// The working copy of a weight, written part by part as the weight is updated.
 class Copy {
  public:
   explicit Copy(const Tensor& tensor) : tensor_(tensor) {}
@@ -29,7 +29,7 @@ class Copy {
   Tensor tensor_;
 };
 
-// A type other than w's only for the copy, and that no wider.
+// Only the copy may have a type other than w's, and that must not be wider.
 template <typename Op>
 std::string refuse_mixed(const Op& op) {
   if (op.dw.dtype != op.w.dtype) return "takes a gradient of the weight's type";
@@ -83,8 +83,8 @@ std::unique_ptr<Step> prepare_adam(const AdamUpdate& op, const Binding& binding)
       });
 }
 
-// Squares are summed in blocks of this many elements, and the blocks in order: the same norm for
-// any number of threads.
+// Squares are summed in blocks of this many elements, and the blocks in order, so that the norm is
+// the same for any number of threads.
 constexpr int64_t kNormBlock = 4096;
 
 int64_t norm_blocks(const Values& grads) {

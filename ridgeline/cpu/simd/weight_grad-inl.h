@@ -20,21 +20,21 @@ namespace ridgeline::cpu::simd::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr int kGradVectors = kManyRegisters ? 3 : 2;
-// Two vectors of half the length leave room for more rows, between which the sums stay in
+// Two vectors of half the length leave cache space for more rows, between which the sums stay in
 // registers.
 constexpr int64_t kDenseBlock = kManyRegisters ? kGradBlock : 2 * kGradBlock;
-// A row of a sparse product keeps one vector of sums for each vector of x: eight of 64 rows fill a
-// first-level cache. More of fewer rows are no faster (14 of 32 rows: 1.54 cycles a product instead
-// of 1.33).
+// A row of a sparse product keeps one vector of sums per vector of x: eight of 64 rows fill a
+// first-level cache. More vectors of fewer rows are not faster (14 of 32 rows: 1.54 cycles per
+// product instead of 1.33).
 constexpr int kSparseVectors = kManyRegisters ? 8 : 7;
 
-// What becomes of a finished or partial sum of dw.
+// The use of a finished or partial sum of dw.
 struct Pass {
   bool first, last;  // partial sums are read from dw unless first, kept there unless last
   int64_t column_end;
 };
 
-// A vector of which `live` lanes exist: what lies behind a row's end may be another thread's.
+// Accesses a vector of which `live` lanes exist: memory past a row's end may be another thread's.
 template <bool kWhole, typename T>
 HWY_INLINE Vec<T> load_live(const T* from, int64_t live) {
   const Tag<T> d;
@@ -45,7 +45,7 @@ HWY_INLINE Vec<T> load_live(const T* from, int64_t live) {
   }
 }
 
-// dw's vector at [at]: `live` lanes of it exist.
+// Handles dw's vector at [at], of which `live` lanes exist.
 template <bool kWhole, typename T>
 HWY_INLINE void finish(const WeightGradArgs<T>& g, bool last, Vec<T> sum, int64_t at,
                        int64_t live) {
@@ -72,8 +72,8 @@ HWY_INLINE void finish(const WeightGradArgs<T>& g, bool last, Vec<T> sum, int64_
   put(hn::NegMulAdd(hn::Set(d, g.sgd.lr), step, w), g.w + at);
 }
 
-// Asks for the sums of the next tile while this one is computed: rows of a matrix are too far apart
-// for the hardware to guess.
+// Prefetches the sums of the next tile while this one is computed: rows of a matrix are too far
+// apart for the hardware prefetcher.
 template <int kRows, int kVectors, typename T>
 HWY_INLINE void prefetch_next(const WeightGradArgs<T>& g, Pass pass, int64_t o, int64_t i) {
   if (o + 2 * kRows > g.out) return;
@@ -87,7 +87,7 @@ HWY_INLINE void prefetch_next(const WeightGradArgs<T>& g, Pass pass, int64_t o, 
   }
 }
 
-// Rows [o, o + kRows) x vectors from `i` on, over batch rows [begin, end).
+// Computes rows [o, o + kRows) x vectors from `i` on, over batch rows [begin, end).
 template <int kRows, int kVectors, bool kWhole, typename T>
 HWY_NOINLINE void grad_tile(const WeightGradArgs<T>& g, Pass pass, int64_t o, int64_t i,
                             int64_t begin, int64_t end) {
@@ -144,7 +144,7 @@ void grad_block(const WeightGradArgs<T>& g, Pass pass, Range rows, Range columns
   const int64_t tiles = (count + kTileRows - 1) / kTileRows;
   for (int64_t i = columns.begin; i < columns.end;) {
     const int64_t left = (columns.end - i) / lanes;  // whole vectors
-    // Four are two pairs: a single one loads more than it multiplies.
+    // Four vectors are taken as two pairs: a single vector loads more than it multiplies.
     const int64_t vectors = left == 4 ? 2 : std::min<int64_t>(left, kGradVectors);
     for (int64_t tile = 0; tile < tiles; ++tile) {
       const int64_t o = rows.begin + count * tile / tiles;
@@ -165,7 +165,7 @@ void grad_block(const WeightGradArgs<T>& g, Pass pass, Range rows, Range columns
 
 // --- Weight gradient with the zeros of dz skipped ---
 
-// The nonzeros of dz[begin, end), row by row of dw: kSparseGradBlock places for each.
+// The nonzeros of dz[begin, end), row by row of dw: kSparseGradBlock entries for each.
 template <typename T>
 struct Nonzeros {
   using Offset = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
@@ -176,17 +176,17 @@ struct Nonzeros {
         counts(reinterpret_cast<int64_t*>(offsets + out * kSparseGradBlock)) {}
 
   T* values;
-  Offset* offsets;  // where the row of x begins, from row `begin` on
+  Offset* offsets;  // where the row of x begins, relative to row `begin`
   int64_t* counts;
 };
 
-// AVX-512 has an instruction that moves chosen lanes together. Elsewhere Highway looks the moves up
-// in a table, which gcc 12 copies to the stack at each call: 45 ns a vector, where one value after
-// the other takes 4.
+// AVX-512 has an instruction that compresses selected lanes. On other targets Highway uses a lookup
+// table, which gcc 12 copies to the stack at each call: 45 ns per vector, where one value after the
+// other takes 4.
 constexpr bool kCompresses = HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3;
 
-// Of row o of dw; returns how many there are. What is stored at `count` lies where it was read or
-// before: no list leaves its places.
+// Lists row o of dw; returns the count. A store at `count` is never past the element just read, so
+// no list overflows.
 template <typename T>
 HWY_INLINE int64_t list_row(const WeightGradArgs<T>& g, int64_t o, int64_t begin, int64_t end,
                             T* values, typename Nonzeros<T>::Offset* offsets) {
@@ -223,7 +223,7 @@ HWY_INLINE int64_t list_row(const WeightGradArgs<T>& g, int64_t o, int64_t begin
   return count;
 }
 
-// Returns how many there are.
+// Returns the count.
 template <typename T>
 int64_t list_nonzeros(const WeightGradArgs<T>& g, Range rows, int64_t begin, int64_t end,
                       const Nonzeros<T>& list) {
@@ -305,7 +305,7 @@ void bias_grad(const WeightGradArgs<T>& g, Range rows) {
   const int64_t lanes = int64_t(hn::Lanes(d));
   for (int64_t o = rows.begin; o < rows.end; ++o) {
     Vec<T> even = hn::Zero(d),
-           odd = hn::Zero(d);  // two sums, or each would wait for the one before
+           odd = hn::Zero(d);  // two independent sums
     const auto at = [&](int64_t n) HWY_ATTR {
       return hn::LoadU(d, g.dz + (n / kPanel<T> * g.out + o) * kPanel<T> + n % kPanel<T>);
     };
@@ -335,11 +335,11 @@ void bias_grad(const WeightGradArgs<T>& g, Range rows) {
   }
 }
 
-// Above this share of nonzeros the dense tile is the faster: at one half, lists take 0.7 of its
+// Above this share of nonzeros the dense tile is faster: at one half, lists take 0.7 of its
 // time.
 constexpr double kSparseDensity = 0.65;
 
-// With fewer vectors of x a nonzero has too few sums that do not wait for one another.
+// With fewer vectors of x a nonzero has too few independent sums.
 constexpr int64_t kLeastSparseVectors = 4;
 
 template <typename T>

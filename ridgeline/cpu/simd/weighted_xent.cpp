@@ -21,7 +21,7 @@ using Tag = hn::ScalableTag<T>;
 template <typename T>
 using Vec = hn::Vec<Tag<T>>;
 
-// Calls f(first class, mask of the classes that there are) for each vector of a row.
+// Calls f(first class, mask of existing classes) for each vector of a row.
 template <typename T, class F>
 HWY_INLINE void for_classes(int64_t classes, F f) {
   const Tag<T> d;
@@ -31,7 +31,7 @@ HWY_INLINE void for_classes(int64_t classes, F f) {
   }
 }
 
-// One row: returns its loss and writes its gradient, where these are wanted.
+// Returns the loss of one row and writes its gradient, if these are wanted.
 template <typename T>
 double run_row(const WeightedXentArgs<T>& g, int64_t r) {
   const Tag<T> d;
@@ -64,7 +64,7 @@ double run_row(const WeightedXentArgs<T>& g, int64_t r) {
     const Vec<T> smooth = hn::Mul(shares, hn::MaskedLoad(live, d, g.weights + c));
     const Vec<T> target = hn::Add(smooth, hn::IfThenElseZero(hn::RebindMask(d, here), hits));
     const Vec<T> off = hn::Sub(hn::MaskedLoad(live, d, x + c), max);
-    // A class without a target takes no part, whatever its logit is.
+    // A class without a target is excluded, whatever its logit is.
     const auto counts = hn::And(live, hn::Ne(target, hn::Zero(d)));
     losses = hn::Add(losses, hn::IfThenElseZero(counts, hn::Mul(target, hn::Sub(log_sum, off))));
     if (dx == nullptr) return;

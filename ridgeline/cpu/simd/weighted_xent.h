@@ -17,10 +17,10 @@ struct WeightedXentArgs {
   int64_t n, classes;
   T smoothing;
   T total;  // of the weights
-  // Sums over each group of kGroup rows, not scaled; null: not wanted.
+  // Sums over each group of kGroup rows, not scaled; null if not wanted.
   double* loss;      // [groups_of(n)]
   int32_t* correct;  // [groups_of(n)]
-  // dx = factor * (softmax(x) * sum of targets - target); null: not wanted
+  // dx = factor * (softmax(x) * sum of targets - target); null if not wanted.
   T* dx;
   T factor;
 };

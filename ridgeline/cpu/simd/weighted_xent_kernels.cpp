@@ -32,7 +32,7 @@ Cover covers(const Rest& rest) {
   return cover;
 }
 
-// What both ops have, with the weights that each run takes from the program.
+// The arguments of both ops, with the weights that each run reads from the program.
 template <typename T>
 struct XentCall {
   template <typename Op>
@@ -56,7 +56,7 @@ struct XentCall {
     return double(args.n) / sum;
   }
 
-  // The gradient is times `scale`.
+  // The gradient is multiplied by `scale`.
   void run(double scale) const {
     WeightedXentArgs<T> now = args;
     now.factor = T(scale);

@@ -23,7 +23,7 @@ HWY_INLINE V times(float factor, V value) { return hn::Mul(hn::Set(Tag<float>(),
 HWY_INLINE V plus(V sum, float factor, V value) {
   return hn::MulAdd(hn::Set(Tag<float>(), factor), value, sum);
 }
-HWY_INLINE V nan_max(V a, V b) {  // a NaN if there is one
+HWY_INLINE V nan_max(V a, V b) {  // NaN if either is
   return hn::IfThenElse(hn::Eq(a, a), hn::Max(a, b), a);
 }
 
@@ -51,7 +51,7 @@ void weight_panels(const Winograd1dArgs& g, Range panels) {
   const hn::RebindToSigned<Tag<float>> di;
   const Winograd1dShape& s = g.shape;
   const int64_t lanes = int64_t(hn::Lanes(d));
-  // From one output channel to the next.
+  // The stride between output channels.
   const auto stride = hn::Mul(hn::Iota(di, 0), hn::Set(di, int32_t(s.in * kTaps)));
   for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
     float* u = g.u + panel * kWinograd1dPoints * s.in * kWinograd1dPanel;
@@ -75,8 +75,8 @@ void weight_panels(const Winograd1dArgs& g, Range panels) {
   }
 }
 
-// v of one tile whose inputs begin at x; those past `count` (the last tile of a sample) are zero.
-// v[p] lies `stride` after v[p - 1].
+// Computes v of one tile whose inputs begin at x; those past `count` (the last tile of a sample)
+// are zero. v[p] is `stride` after v[p - 1].
 HWY_INLINE void transform_tile(const float* x, int64_t in, int64_t count, float* v,
                                int64_t stride) {
   const Tag<float> d;
@@ -129,7 +129,7 @@ void multiply(int64_t rows, const float* v, const float* u, int64_t in, float* p
   if constexpr (kRows > 1) multiply<kRows - 1>(rows, v, u, in, products);
 }
 
-// `tiles` tiles of m outputs each, bias and relu added, to rows of a panel.
+// Transforms `tiles` tiles of m outputs each, with bias and relu, to rows of a panel.
 template <int kTaps>
 void outputs_of(const float* products, int64_t tiles, const float* bias, bool relu, float* rows) {
   constexpr int kOutputs = int(kWinograd1dPoints) + 1 - kTaps;
@@ -163,7 +163,7 @@ void outputs_of(const float* products, int64_t tiles, const float* bias, bool re
   }
 }
 
-// Rows of a panel to their place in y, where rows lie `out` apart.
+// Stores rows of a panel in y, whose rows are `out` apart.
 void store_rows(const float* rows, int64_t count, bool pool, float* y, int64_t out) {
   const Tag<float> d;
   const int64_t lanes = int64_t(hn::Lanes(d));
@@ -181,7 +181,8 @@ void store_rows(const float* rows, int64_t count, bool pool, float* y, int64_t o
   }
 }
 
-// Tiles of one sample within a chunk: [begin, end) of the chunk's are tiles `first` on of `sample`.
+// Iterates over the tiles of one sample within a chunk: tiles [begin, end) of the chunk are tiles
+// `first` on of `sample`.
 template <typename F>
 HWY_INLINE void for_samples(const Winograd1dShape& s, int64_t chunk, F f) {
   if (s.pool) {

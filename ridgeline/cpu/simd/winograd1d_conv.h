@@ -11,17 +11,16 @@
 //   u_p = sum over k < kernel of p^k w[k] / D(p)
 //   y_j = sum over p of p^j * (u_p . v_p over the input channels)
 // so each point is a matrix product of its own, [tiles, in] x [in, out], and the transforms before
-// and after are little beside it. Measured against fp64 with 256 channels, the error is 2 times
-// that of the direct sum in fp32 for three taps (2.25 times fewer multiplications) and 6 times for
-// seven (1.75 times fewer): a hundredth of the bound of a sum of so many products.
-// An input that is no number, or infinite, makes its whole tile of outputs NaN, also those that do
-// not depend on it.
+// and after cost little. Measured against fp64 with 256 channels, the error is 2 times that of the
+// direct sum in fp32 for three taps (2.25 times fewer multiplications) and 6 times for seven (1.75
+// times fewer): a hundredth of the bound of a sum of so many products.
+// A NaN or infinite input makes its whole tile of outputs NaN, also those that do not depend on it.
 namespace ridgeline::cpu::simd {
 
 inline constexpr int64_t kWinograd1dPoints = 8;
 // Tiles that a thread takes at a time: their v (8 x 48 x 256 floats: 390 KB) stay in the
-// second-level cache while the u pass by. A multiple of 3, so that pools do not cross, and of 12,
-// the rows of a register tile.
+// second-level cache during the loop over u. A multiple of 3, so that pools do not cross, and of
+// 12, the rows of a register tile.
 inline constexpr int64_t kWinograd1dTiles = 48;
 // Output channels of a panel of u.
 inline constexpr int64_t kWinograd1dPanel = 32;
@@ -34,14 +33,14 @@ struct Winograd1dShape {
   int64_t results() const { return pool ? steps() / 3 : steps(); }   // positions of y
   int64_t tile() const { return kWinograd1dPoints + 1 - kernel; }    // m
   int64_t tiles() const { return (steps() + tile() - 1) / tile(); }  // of a sample
-  // Work is shared out in chunks of up to kWinograd1dTiles tiles. With a pool a chunk is a part of
-  // one sample; else tiles of all samples are counted through.
+  // Work is divided into chunks of up to kWinograd1dTiles tiles. With a pool a chunk is a part of
+  // one sample; else the tiles of all samples are counted consecutively.
   int64_t sample_chunks() const { return (tiles() + kWinograd1dTiles - 1) / kWinograd1dTiles; }
   int64_t chunks() const {
     return pool ? n * sample_chunks() : (n * tiles() + kWinograd1dTiles - 1) / kWinograd1dTiles;
   }
   int64_t weight_elements() const { return kWinograd1dPoints * in * out; }
-  // Of a thread: v of a chunk, the products of a panel, one panel of outputs.
+  // A thread's scratch: v of a chunk, the products of a panel, one panel of outputs.
   int64_t thread_elements() const {
     return kWinograd1dPoints * kWinograd1dTiles * (in + kWinograd1dPanel) +
            kWinograd1dTiles * tile() * kWinograd1dPanel;
@@ -58,9 +57,9 @@ struct Winograd1dArgs {
 };
 
 struct Winograd1dFunctions {
-  // u of the panels [begin, end) of out.
+  // Computes u of the panels [begin, end) of out.
   void (*weights)(const Winograd1dArgs& args, Range panels);
-  // The chunks [begin, end) of y.
+  // Computes the chunks [begin, end) of y.
   void (*convolve)(const Winograd1dArgs& args, float* scratch, Range chunks);
 };
 const Winograd1dFunctions& winograd1d_functions();

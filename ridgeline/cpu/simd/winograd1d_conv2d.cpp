@@ -27,7 +27,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 // Vectors of a tile of sums: 6 x 4 in 32 registers, 6 x 2 in 16.
 constexpr int kSumVectors = kManyRegisters ? 4 : 2;
 
-// Order of points everywhere: 0, then p and -p of each pair, then infinity.
+// The order of points is always 0, then p and -p of each pair, then infinity.
 template <int kOutputs, int kPairs>
 void filter_blocks(const Winograd1dConv2dShape& shape, const float* w, float* u, Range blocks) {
   constexpr int kPoints = 2 * kPairs + 2, kTaps = kPoints + 1 - kOutputs;
@@ -59,9 +59,9 @@ void filter_blocks(const Winograd1dConv2dShape& shape, const float* w, float* u,
   }
 }
 
-// v of a row's tiles, each point's `stride` after that of the point before. The row lies in phases,
-// one an output of a tile, `phase` apart: number kOutputs t + j is the t-th of phase j. Writes
-// whole vectors, past the last tile.
+// Computes v of a row's tiles, each point's `stride` after that of the point before. The row is
+// stored in phases, one per output of a tile, `phase` apart: number kOutputs t + j is the t-th of
+// phase j. Writes whole vectors, past the last tile.
 template <int kOutputs, int kPairs, class D>
 HWY_INLINE void transform_row(D d, const float* HWY_RESTRICT row, int64_t phase, int64_t tiles,
                               float* HWY_RESTRICT v, int64_t stride) {
@@ -98,7 +98,7 @@ HWY_INLINE void transform_row(D d, const float* HWY_RESTRICT row, int64_t phase,
   }
 }
 
-// One row of the padded image to its phases; past its end they are zero.
+// Copies one row of the padded image to its phases; past its end they are zero.
 template <int kOutputs>
 void split_row(const float* row, int64_t count, float* phases, int64_t phase) {
   const Tag<float> d;
@@ -114,8 +114,8 @@ void split_row(const float* row, int64_t count, float* phases, int64_t phase) {
   }
 }
 
-// v of the whole image: [point][c, row, tile]. Rows come one after the other, so that what a vector
-// writes past the end of one is overwritten by the next.
+// Computes v of the whole image: [point][c, row, tile]. Rows are consecutive, so that the elements
+// a vector writes past the end of one are overwritten by the next.
 template <int kOutputs, int kPairs>
 void transform_image(const Winograd1dConv2dShape& shape, const float* x, float* row, float* v) {
   const DirectShape& s = shape.conv;
@@ -123,7 +123,7 @@ void transform_image(const Winograd1dConv2dShape& shape, const float* x, float* 
   const int64_t width = shape.row_elements(), phase = tiles + Winograd1dConv2dShape::kSlack;
   float* phases = row + width;
   std::fill(row, row + width, 0.0f);
-  // Of an odd width, a pool leaves the last column out, and its tile may not see it.
+  // If the width is odd, a pool ignores the last column, and its tile must not read it.
   const int64_t wanted = std::min(s.w, shape.columns() + s.kernel_w - 1 - s.pad_w);
   for (int64_t c = 0; c < s.c; ++c) {
     for (int64_t r = 0; r < rows; ++r) {
@@ -146,7 +146,7 @@ void transform_image(const Winograd1dConv2dShape& shape, const float* x, float* 
   }
 }
 
-// The sums of kRows channels at one point, for kVectors vectors of tiles from v on.
+// Computes the sums of kRows channels at one point, for kVectors vectors of tiles from v on.
 template <int kRows, int kVectors>
 HWY_NOINLINE void sum_point(const Winograd1dConv2dShape& shape, const float* HWY_RESTRICT u,
                             const float* v, float* sums, int64_t ld) {
@@ -205,7 +205,7 @@ void sum_block(int64_t rows, const Winograd1dConv2dShape& shape, const float* u,
   if constexpr (kRows > 1) sum_block<kRows - 1>(rows, shape, u, v, sums);
 }
 
-// The outputs of the tiles from q on of a channel, from its sums at all points.
+// Computes the outputs of the tiles from q on of a channel, from its sums at all points.
 template <int kOutputs, int kPairs, class D, class V = hn::Vec<D>>
 HWY_INLINE void outputs_at(D d, const float* sums, int64_t ld, V (&y)[kOutputs]) {
   RIDGELINE_UNROLL
@@ -227,7 +227,7 @@ HWY_INLINE void outputs_at(D d, const float* sums, int64_t ld, V (&y)[kOutputs])
   }
 }
 
-// A channel's outputs, bias and activation included. The pool's larger ones of neighbours in a row
+// Computes a channel's outputs, with bias and activation. The pool's maxima of neighbours in a row
 // are those of a tile's outputs; `sums` of the first two points then hold them.
 template <int kOutputs, int kPairs>
 void finish_channel(const Winograd1dConv2dArgs& args, float bias, float* sums, float* plane,
@@ -238,7 +238,7 @@ void finish_channel(const Winograd1dConv2dArgs& args, float bias, float* sums, f
   const int64_t columns = shape.columns(), rows = shape.rows();
   Vec<float> out[kOutputs];
   if (!shape.conv.pooled) {
-    for (int64_t r = 0; r < rows; ++r) {  // what is written past a row, the next overwrites
+    for (int64_t r = 0; r < rows; ++r) {  // the next row overwrites what is written past this one
       for (int64_t t = 0; t < tiles; t += lanes) {
         outputs_at<kOutputs, kPairs>(d, sums + r * tiles + t, ld, out);
         float* to = plane + r * columns + kOutputs * t;
@@ -288,7 +288,7 @@ void convolve_image(const Winograd1dConv2dArgs& args, const float* x, float* y, 
   float* v = scratch;
   float* sums = v + points * shape.point_elements();
   float* row = sums + kDirectBlock * points * shape.sum_elements();
-  float* plane = row;  // the row is done with when the plane is wanted
+  float* plane = row;  // the row is no longer needed when the plane is written
   transform_image<kOutputs, kPairs>(shape, x, row, v);
   const float* u = args.filters;
   for (int64_t block = 0; block < direct_blocks(k); ++block) {

@@ -10,8 +10,8 @@ namespace ridgeline::cpu::simd {
 
 // Work stealing among the threads of a parallel region. Each thread begins with its own share of
 // the tasks, the same in every round, so that its operands stay in its cache; then it takes tasks
-// from the shares of others, so that a core that is slow for a while (another machine may use its
-// other hyperthread) delays nobody. Every second round runs backwards, because what was read last
+// from the shares of others, so that a temporarily slow core (another virtual machine may use its
+// other hyperthread) delays nobody. Every second round runs backwards, because the data read last
 // is still in the cache.
 //
 // The callers number the rounds, all in the same way, with a barrier between consecutive rounds.
@@ -30,7 +30,7 @@ class WorkStealing {
   template <typename F>
   void run(int thread, int64_t round, int64_t count, F&& f) const {
     counter(round + 1, thread)
-        .store(0, std::memory_order_relaxed);  // nobody is in the round before
+        .store(0, std::memory_order_relaxed);  // no thread is still in the round before
     for (int i = 0; i < threads_; ++i) {
       const int owner = (thread + i) % threads_;
       const Range share = split(count, owner, threads_);

@@ -82,7 +82,7 @@ std::vector<int32_t> codes_by_name(const Field& field, int64_t begin, int64_t en
   for (size_t i = 0; i < codes.size(); ++i) {
     if (std::isnan(values[i])) {
       codes[i] = kMissingCode;
-    } else {  // a number is what a table of words would have had as a word
+    } else {  // as the word that a table of words would have
       codes[i] = coded ? own[size_t(values[i])] : known.of(fmt::format("{}", values[i]));
     }
   }

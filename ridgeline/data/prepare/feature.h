@@ -14,13 +14,13 @@
 
 namespace ridgeline::data {
 
-// What is known of a field after training: enough to turn its values into inputs. Each writes
-// width() numbers a sample, `stride` apart from sample to sample, and throws data with the field
-// and the sample when a value cannot be: missing where none is allowed, infinite, or a category
-// that was not seen.
+// The fitted preparation of a field: enough to turn its values into inputs. Each writes
+// width() numbers per sample, `stride` apart, and throws Error(data) with the field and the
+// sample for an invalid value: missing where none is allowed, infinite, or an unseen
+// category.
 
 // Numbers and booleans: y = (f(clip(x)) - shift) * scale for each element of a sample, where f is
-// the logarithm or nothing. With indicators, as many features follow that are 1 where a value is
+// the logarithm or the identity. With indicators, as many features follow that are 1 if a value is
 // missing.
 struct NumberFeature {
   std::string field;
@@ -29,13 +29,13 @@ struct NumberFeature {
   std::optional<std::pair<double, double>> clip{};
   bool log = false;
   MissingRule missing = MissingRule::refuse;
-  std::vector<double> shift, scale;  // one an element
-  std::vector<double> fill;          // what a missing value becomes, before f; empty: refused
+  std::vector<double> shift, scale;  // one per element
+  std::vector<double> fill;          // replaces a missing value, before f; empty: refused
 
   int64_t elements() const { return shape.numel(); }
   int64_t width() const { return elements() * (missing == MissingRule::indicator ? 2 : 1); }
   void apply(const Field& from, int64_t begin, int64_t end, double* out, int64_t stride) const;
-  // clip and f alone: what shift and scale are learnt from.
+  // Applies only clip and f; shift and scale are fitted to the result.
   double transform(double value) const;
 
   bool operator==(const NumberFeature&) const = default;
@@ -48,12 +48,12 @@ struct CategoryFeature {
   CategoryCoding coding = CategoryCoding::one_hot;
   MissingRule missing = MissingRule::refuse;
   UnseenRule unseen = UnseenRule::refuse;
-  // Frequencies of the categories, for what is missing; empty where nothing may be.
+  // Frequencies of the categories, for missing values; empty if none may be missing.
   std::vector<double> fill;
 
-  // Counts the floats; codes go elsewhere.
+  // The number of floats; codes are separate.
   int64_t width() const;
-  int64_t code_count() const;  // of the codes, that of missing values included
+  int64_t code_count() const;  // number of codes, including that of missing values
   void apply(const Field& from, int64_t begin, int64_t end, double* out, int64_t stride) const;
   void apply_codes(const Field& from, int64_t begin, int64_t end, int32_t* out,
                    int64_t stride) const;
@@ -61,11 +61,11 @@ struct CategoryFeature {
   bool operator==(const CategoryFeature&) const = default;
 };
 
-// Bytes of pixels: y = byte * scale + shift, in floats as the gather of a device computes it.
+// Bytes of pixels: y = byte * scale + shift, in floats as a device's gather computes it.
 struct ImageFeature {
   std::string field;
   Shape shape;             // [height, width] or [channels, height, width]
-  ImageOptions options{};  // how a folder of images must be opened to give this shape
+  ImageOptions options{};  // how a folder of images must be opened to get this shape
   Scaling scaling{};
 
   int64_t width() const { return shape.numel(); }
@@ -74,14 +74,14 @@ struct ImageFeature {
   bool operator==(const ImageFeature&) const = default;
 };
 
-// Timesteps, as many as a sample has. A prepared sample is [length][width of a timestep], with
-// zeros behind its last timestep, and goes with the number of timesteps that it has. A field of
-// numbers [timesteps, ...] is a sequence whose samples are of one length.
+// Timesteps, of any number per sample. A prepared sample is [length][width of a timestep], with
+// zeros after its last timestep, together with its number of timesteps. A field of numbers
+// [timesteps, ...] is a sequence whose samples have one length.
 struct SequenceFeature {
-  NumberFeature timestep{};  // each; it has the field's name
+  NumberFeature timestep{};  // has the field's name
   int64_t length = 0;
-  bool cut = false;    // longer samples lose their end; otherwise they are refused
-  int64_t tokens = 0;  // above 0: timesteps are whole numbers below this, and nothing is scaled
+  bool cut = false;    // longer samples are truncated; otherwise they are refused
+  int64_t tokens = 0;  // above 0: timesteps are integers below this, and nothing is scaled
 
   int64_t width() const { return length * timestep.width(); }
   void apply(const Field& from, int64_t begin, int64_t end, double* out, int64_t stride) const;
@@ -94,11 +94,12 @@ using Feature = std::variant<NumberFeature, CategoryFeature, ImageFeature, Seque
 
 const std::string& field_of(const Feature& feature);
 int64_t width_of(const Feature& feature);
-// Names of the numbers that a feature gives: "age", "x[3]", "kind=cat", "age is missing".
+// Returns the names of the numbers that a feature produces: "age", "x[3]", "kind=cat", "age is
+// missing".
 std::vector<std::string> names_of(const Feature& feature);
 
-// The codes of a category, boolean or text field in terms of `categories`; kMissingCode for a
-// missing value, kUnseenCode for another word.
+// Returns the codes of a category, boolean or text field in terms of `categories`; kMissingCode for
+// a missing value, kUnseenCode for another word.
 constexpr int32_t kUnseenCode = -2;
 std::vector<int32_t> codes_by_name(const Field& field, int64_t begin, int64_t end,
                                    std::span<const std::string> categories);

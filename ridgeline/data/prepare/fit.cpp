@@ -31,8 +31,8 @@ NumberFeature fit_number(const Field& field, std::span<const int64_t> train,
   feature.scale.resize(elements);
   const NumberScale scale = feature.boolean ? NumberScale::none : rule.scale;
   const bool fills = rule.missing != MissingRule::refuse;
-  // Nothing is to be learnt where nothing is scaled or filled in: the values are not even read.
-  // apply() refuses those that are not allowed.
+  // If nothing is scaled or filled in, nothing is fitted and the values are not even read. apply()
+  // refuses invalid ones.
   if (scale == NumberScale::none && !fills) {
     set_scale(field, Moments(elements), scale, feature.shift, feature.scale);
     return feature;
@@ -43,7 +43,7 @@ NumberFeature fit_number(const Field& field, std::span<const int64_t> train,
   set_scale(field, plain ? raw : training_moments(field, train, !fills, transform), scale,
             feature.shift, feature.scale);
   if (!fills) return feature;
-  for (size_t e = 0; e < elements; ++e) {  // what is missing becomes the mean of what is there
+  for (size_t e = 0; e < elements; ++e) {  // a missing value becomes the mean of the others
     if (raw.count(e) == 0) {
       throw_error(ErrorKind::data,
                   "{}: field {}: has no value in the training samples; leave it out", field.origin,
@@ -109,7 +109,7 @@ ImageFeature fit_image(const Field& field, std::span<const int64_t> train, Scale
   return feature;
 }
 
-// The rows of a sequence, each as a sample of its own.
+// Returns the rows of a sequence, each as a sample of its own.
 Field timesteps_of(const Field& field) {
   Field rows = field;
   rows.origin = fmt::format("{} (timesteps counted as samples)", field.origin);
@@ -125,7 +125,7 @@ SequenceFeature fit_sequence(const Field& field, std::span<const int64_t> train,
   feature.timestep.field = field.name;
   feature.timestep.shape = field.shape;
   const std::vector<int64_t>& offsets = *field.offsets;
-  // The room that is needed is no knowledge of the samples that are kept from training.
+  // The longest length is no information about the held-out samples' contents.
   for (size_t i = 0; i < size_t(field.samples); ++i) {
     feature.length = std::max(feature.length, offsets[i + 1] - offsets[i]);
   }
@@ -171,7 +171,7 @@ void check_names(const FieldSet& set, const PrepareRules& rules) {
   std::set<std::string_view> features;
   for (const std::string& name : rules.features) {
     (void)set.field(name);
-    // The past of a time series may tell of its future.
+    // The past of a time series may predict its future.
     const bool answer = targets.contains(name) && !rules.windows;
     if (answer || !features.insert(name).second) {
       throw_error(ErrorKind::usage, "{}: field {} is {}", set.name(), quote(name),
@@ -181,7 +181,7 @@ void check_names(const FieldSet& set, const PrepareRules& rules) {
   for (const auto& [name, rule] : rules.fields) (void)set.field(name);
 }
 
-// Whether, where no features are named, a sequence is all that there is to learn from.
+// Whether, if no features are named, a sequence is the only feature.
 bool only_sequence(const FieldSet& set, const PrepareRules& rules) {
   int64_t sequences = 0, others = 0;
   for (const Field& field : set.fields()) {

@@ -200,7 +200,7 @@ std::string Preparation::to_json() const {
     json["windows"] = {
         {"window", windows_->window}, {"horizon", windows_->horizon}, {"stride", windows_->stride}};
   }
-  // Names come from files, not all of which are UTF-8 (those of folders, say).
+  // Names come from files and may not be UTF-8 (names of folders, for example).
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

@@ -4,7 +4,7 @@
 
 namespace ridgeline::data {
 
-// What preparation throws (Error data) for a value that no model can be given.
+// Errors (Error data) of preparation for invalid values.
 [[noreturn]] void refuse_missing(const Field& field, int64_t sample);
 [[noreturn]] void refuse_infinite(const Field& field, int64_t sample);
 

@@ -11,7 +11,7 @@
 
 namespace ridgeline::data {
 
-// What a person asks for; a Preparation is what is learnt by it.
+// The user's rules, by which a Preparation is fitted.
 
 enum class NumberScale {
   none,
@@ -21,25 +21,25 @@ enum class NumberScale {
 
 enum class MissingRule {
   refuse,
-  mean,       // the mean in training; of categories, their frequencies
-  indicator,  // the same, and a feature more that is 1 where the value was missing
+  mean,       // the training mean; for categories, their frequencies
+  indicator,  // also adds a feature that is 1 if the value was missing
 };
 
 // A category that did not occur in training.
 enum class UnseenRule {
   refuse,
-  missing,  // as a missing value, by its rule
+  missing,  // treated as a missing value
 };
 
 enum class CategoryCoding {
   one_hot,
-  codes,  // whole numbers, for an embedding that is learnt; one more stands for a missing value
+  codes,  // integers, for a learnt embedding; one more stands for a missing value
 };
 
 // Numbers are clipped first, then the logarithm is taken, then they are scaled.
 struct FeatureRule {
   NumberScale scale = NumberScale::standardise;
-  bool log = false;  // sign(x) * log(1 + |x|), which every number has
+  bool log = false;  // sign(x) * log(1 + |x|), which is defined for every number
   std::optional<std::pair<double, double>> clip{};
   MissingRule missing = MissingRule::refuse;
   UnseenRule unseen = UnseenRule::refuse;
@@ -54,18 +54,18 @@ enum class TargetKind {
 
 struct PrepareRules {
   FeatureRule rule{};                           // of every feature
-  std::map<std::string, FeatureRule> fields{};  // of these instead
-  std::vector<std::string> features{};          // none: all fields but the target and texts
-  std::vector<std::string> target{};            // none: there is none
-  // Of several fields one each: classes become one-hot rows, and labels are not scaled. None: all
-  // are of the kind below.
+  std::map<std::string, FeatureRule> fields{};  // exceptions for these fields
+  std::vector<std::string> features{};          // empty: all fields but the target and texts
+  std::vector<std::string> target{};            // empty: no target
+  // One per field if there are several: classes become one-hot rows, and labels are not scaled.
+  // Empty: all are of the kind below.
   std::vector<TargetKind> target_kinds{};
-  std::optional<TargetKind> target_kind{};       // none: found from the field
+  std::optional<TargetKind> target_kind{};       // unset: detected from the field
   NumberScale target_scale = NumberScale::none;  // of values
   ScaleKind image_scale = ScaleKind::unit;
-  // Of sequences: the whole numbers in them are codes below this, for an embedding; 0: numbers.
+  // For sequences: integers are codes below this, for an embedding; 0: numbers.
   int64_t tokens = 0;
-  std::optional<int64_t> length{};  // longer sequences are cut to it; none: as long as they are
+  std::optional<int64_t> length{};  // longer sequences are truncated; unset: the longest length
   std::optional<WindowRule> windows{};
 };
 

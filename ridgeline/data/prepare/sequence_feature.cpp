@@ -80,7 +80,7 @@ void SequenceFeature::apply(const Field& from, int64_t begin, int64_t end, doubl
   lengths(from, begin, end, kept);
   const Timesteps all = read_timesteps(from, begin, end);
   const int64_t elements = timestep.elements(), each = timestep.width();
-  // NumberFeature::apply wants a field of one timestep a sample; faults are named here.
+  // NumberFeature::apply takes a field of one timestep per sample; errors are named here.
   HostTensor rows(DType::fp64, timestep.shape.prepend(std::max<int64_t>(1, length)));
   Field field = borrowed_field(from.name, rows.view());
   field.origin = from.origin;

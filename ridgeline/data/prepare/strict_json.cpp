@@ -23,7 +23,7 @@ Json parse_strict_json(std::string_view text, const std::string& origin, ErrorKi
   if (text.size() > kMostBytes) {
     refuse(fmt::format("{} bytes, above {}", text.size(), kMostBytes));
   }
-  std::vector<std::set<std::string>> keys;  // of the objects that are open
+  std::vector<std::set<std::string>> keys;  // of the open objects
   std::string twice;
   bool deep = false;
   const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {

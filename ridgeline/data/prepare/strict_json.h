@@ -13,13 +13,13 @@
 
 namespace ridgeline::data {
 
-// JSON of at most 256 MiB and eight levels, in which no object has a key twice. Throws an Error of
-// `kind` that begins with `origin`.
+// Parses JSON of at most 256 MiB and eight levels without repeated keys. Throws an Error of `kind`
+// that begins with `origin`.
 nlohmann::ordered_json parse_strict_json(std::string_view text, const std::string& origin,
                                          ErrorKind kind);
 
-// The keys of a JSON object, each read once with its type; what is not read is refused at the end.
-// Every Error names the key.
+// Reads the keys of a JSON object, each once and with its type; keys that are not read are refused
+// at the end. Every Error names the key.
 class StrictObject {
  public:
   StrictObject(const nlohmann::ordered_json& json, std::string place, const std::string& origin,
@@ -33,11 +33,11 @@ class StrictObject {
   std::vector<std::string> texts(const std::string& key);
   std::vector<double> numbers(const std::string& key, size_t count);
   Shape shape(const std::string& key);
-  size_t choice(const std::string& key, std::span<const std::string_view> names);  // its place
+  size_t choice(const std::string& key, std::span<const std::string_view> names);  // its index
   StrictObject object(const std::string& key);
   std::vector<StrictObject> objects(const std::string& key);
 
-  void finish() const;  // throws when a key was not asked for
+  void finish() const;  // throws if a key was not read
   [[noreturn]] void refuse(const std::string& key, std::string_view what) const;
 
  private:

@@ -44,7 +44,7 @@ std::vector<std::string> numbered_classes(const Field& field, const FieldSummary
   return classes;
 }
 
-// Names the first sample that has no target; the field holds one value a sample.
+// Names the first sample without a target; the field holds one value per sample.
 void refuse_missing(const Field& field) {
   training_blocks(field, {}, [&](std::span<const int64_t> samples, std::span<const double> values) {
     for (size_t i = 0; i < values.size(); ++i) {
@@ -89,14 +89,14 @@ std::optional<std::string> default_target(const FieldSet& set, bool table) {
 
 namespace {
 
-// Targets of a later set may be of any shape; the memory they are read to is of the model's.
+// Targets of a later set may have any shape, but the memory for them has the model's.
 void check_numbers(const Field& field, bool fits, int64_t wanted) {
   if (fits) return;
   throw_error(ErrorKind::data, "{}: {} holds {} a sample, but the model has {}", field.origin,
               quote(field.name), counted(field.shape.numel(), "target"), wanted);
 }
 
-// The class of each sample [begin, end) of a field.
+// Returns the class of each sample [begin, end) of a field.
 void classify(const Field& field, const std::vector<std::string>& classes, bool numbered,
               int64_t begin, int64_t end, std::span<int32_t> out) {
   if (!numbered) {
@@ -187,7 +187,7 @@ void Target::restore(std::span<double> values, int64_t each) const {
 
 namespace {
 
-// Of a field of one class a sample.
+// Returns the classes of a field with one class per sample.
 FieldClasses classes_of(const Field& field) {
   if (field.shape.numel() != 1) {
     throw_error(ErrorKind::usage, "{}: the classes {} are not one value a sample", field.origin,
@@ -206,7 +206,7 @@ Target fit_target(const FieldSet& set, std::span<const int64_t> train, const Pre
   target.fields = rules.target;
   const Field& first = set.field(rules.target.front());
   const bool several = rules.target.size() > 1;
-  // Only classes, and a guess, need a look at all values.
+  // Only classes, and detection, need all values.
   const bool known = rules.target_kind ? *rules.target_kind != TargetKind::classes : several;
   const FieldSummary summary = known ? FieldSummary() : summarise(first);
   target.kind = rules.target_kind ? *rules.target_kind
@@ -257,7 +257,7 @@ Target fit_target(const FieldSet& set, std::span<const int64_t> train, const Pre
                                   ? rules.target_scale
                                   : NumberScale::none;
     const auto count = size_t(field.shape.numel());
-    // Values that are not scaled are not read here: apply_values() refuses those it cannot take.
+    // Values that are not scaled are not read here: apply_values() refuses invalid ones.
     const Moments moments =
         scale == NumberScale::none ? Moments(count) : training_moments(field, train, false);
     set_scale(field, moments, scale, std::span(target.shift).subspan(place, count),

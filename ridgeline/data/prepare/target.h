@@ -15,52 +15,52 @@ namespace ridgeline::data {
 
 std::string_view name(TargetKind kind);
 
-// The classes of a field, by their names, or, where they are numbers in the data, by their numbers
-// as text.
+// The classes of a field, by their names or, if they are numbers in the data, by their numbers as
+// text.
 struct FieldClasses {
-  std::vector<std::string> names{};  // none: the field holds numbers to learn as they are
+  std::vector<std::string> names{};  // empty: the field holds numbers to learn directly
   bool numbered = false;             // the classes are numbers in the data, ascending
 
   bool operator==(const FieldClasses&) const = default;
 };
 
-// What a model learns to say.
+// The target that a model learns.
 struct Target {
   TargetKind kind = TargetKind::values;
-  std::vector<std::string> fields;  // several: values, or one-hot rows of those that have classes
+  std::vector<std::string> fields;  // several: values, or one-hot rows for those with classes
   Shape shape;                      // of a sample of values or labels
-  // Classes by their names, or, where they are numbers in the data, by their numbers as text.
+  // Classes by their names or, if they are numbers in the data, by their numbers as text.
   std::vector<std::string> classes{};
   bool numbered = false;                      // the classes are numbers in the data, ascending
-  std::vector<double> shift{}, scale{};       // values: y = (x - shift) * scale, one an element
-  std::vector<FieldClasses> field_classes{};  // of several fields, one each; none: none has classes
+  std::vector<double> shift{}, scale{};       // values: y = (x - shift) * scale, one per element
+  std::vector<FieldClasses> field_classes{};  // one per field; empty: none has classes
 
   int64_t outputs() const {
     return kind == TargetKind::classes ? int64_t(classes.size()) : shape.numel();
   }
-  // The class of each sample. Throws data with the sample for a missing one, and for one that is
-  // none of the classes.
+  // Returns the class of each sample. Throws Error(data) with the sample for a missing or unknown
+  // one.
   void apply_classes(const FieldSet& set, int64_t begin, int64_t end, std::span<int32_t> out) const;
-  // Labels and scaled values, outputs() a sample. Throws data for a missing or infinite one, and
-  // for a label that is neither 0 nor 1.
+  // Returns labels or scaled values, outputs() per sample. Throws Error(data) for a missing or
+  // infinite one, and for a label that is neither 0 nor 1.
   void apply_values(const FieldSet& set, int64_t begin, int64_t end, std::span<double> out) const;
-  // What a model's outputs, a whole number of samples, mean in the units of the data. `each`: so
-  // many neighbours, such as quantiles, stand for one value.
+  // Converts a model's outputs, of whole samples, to the units of the data. `each` neighbours, such
+  // as quantiles, belong to one value.
   void restore(std::span<double> values, int64_t each = 1) const;
 
   bool operator==(const Target&) const = default;
 };
 
-// What a field is when it is the target: words are classes, and so are whole numbers of few values
-// (at most 20, or 0 to n - 1 up to a thousand, each twice on average); bytes of 0 and 1, several a
-// sample, are labels; anything else is values. Throws data for texts and sequences.
+// Detects the kind of target: words are classes, and so are integers of few values (at most 20, or
+// 0 to n - 1 up to a thousand, each twice on average); bytes of 0 and 1, several per sample, are
+// labels; anything else is values. Throws Error(data) for texts and sequences.
 TargetKind guess_target(const Field& field, const FieldSummary& summary);
 
-// The field that is the target unless another is named: one that is called target, label, class or
-// y, or else, of a table, the last column. Nothing: there is only one field, or none stands out.
+// Returns the default target: a field called target, label, class or y, or else the last column of
+// a table. Nothing if there is only one field, or no such field.
 std::optional<std::string> default_target(const FieldSet& set, bool table);
 
-// Learns the target from the training samples. Throws data when one of them has none.
+// Fits the target to the training samples. Throws Error(data) if one of them has none.
 Target fit_target(const FieldSet& set, std::span<const int64_t> train, const PrepareRules& rules);
 
 }  // namespace ridgeline::data

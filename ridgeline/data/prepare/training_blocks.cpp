@@ -13,7 +13,7 @@
 namespace ridgeline::data {
 namespace {
 
-// Samples read at a time: as many as make half of what a core's cache holds in doubles.
+// Returns the samples to read at a time: half of a core's cache in doubles.
 int64_t block_samples(const Field& field) {
   constexpr int64_t kMostNumbers = int64_t{1} << 16;
   return std::clamp<int64_t>(kMostNumbers / std::max<int64_t>(1, field.shape.numel()), 16, 4096);
@@ -54,7 +54,7 @@ class BlockReader {
   std::vector<int64_t> all_;
 };
 
-// Throws for a value that is not allowed; `values` are those of a block.
+// Throws for an invalid value; `values` are those of a block.
 void check_values(const Field& field, BlockReader& block, bool refuse_nan) {
   const auto elements = size_t(field.shape.numel());
   const std::span<const double> values = block.values();
@@ -65,7 +65,7 @@ void check_values(const Field& field, BlockReader& block, bool refuse_nan) {
   }
 }
 
-// What is not allowed shows in the moments of a block, so that values need no look of their own.
+// Invalid values show in the moments of a block, so values need not be checked one by one.
 bool suspicious(const Moments::Part& part, size_t samples, bool refuse_nan) {
   for (size_t e = 0; e < part.counts.size(); ++e) {
     if (refuse_nan && part.counts[e] != double(samples)) return true;
@@ -89,12 +89,12 @@ void sum_block(const Field& field, BlockReader& block, int64_t number, const Mom
   }
 }
 
-// The blocks from `first` on, a group at a time: threads sum blocks, and one joins them in order.
+// Processes the blocks from `first` on in groups: threads sum blocks, and one merges them in order.
 void add_in_parallel(const Field& field, std::span<const int64_t> train, int64_t first,
                      bool refuse_nan, const Transform& transform, Moments& moments) {
   ThreadPool pool(resolve_threads(0));
   const int threads = pool.size();
-  constexpr int64_t kEach = 32;  // blocks a thread and group
+  constexpr int64_t kEach = 32;  // blocks per thread and group
   std::vector<BlockReader> readers(size_t(threads), BlockReader(field, train));
   std::vector<Moments::Part> parts(size_t(kEach * threads));
   const int64_t blocks = readers.front().blocks();
@@ -130,7 +130,7 @@ void training_blocks(const Field& field, std::span<const int64_t> train, const B
 
 Moments training_moments(const Field& field, std::span<const int64_t> train, bool refuse_nan,
                          const Transform& transform) {
-  constexpr int64_t kManyValues = int64_t{1} << 24;  // threads are worth their start
+  constexpr int64_t kManyValues = int64_t{1} << 24;  // from here on threads are worth starting
   const auto elements = size_t(field.shape.numel());
   Moments moments(elements);
   BlockReader reader(field, train);
@@ -170,7 +170,7 @@ void set_scale(const Field& field, const Moments& moments, NumberScale scale,
                   quote(field.name));
     }
     shift[e] = standard ? moments.mean(e) : moments.least(e);
-    // The deviation of a constant is rounding alone.
+    // The deviation of a constant is only rounding.
     const bool constant = moments.least(e) == moments.most(e) || !std::isfinite(1.0 / width);
     if (constant) shift[e] = moments.least(e);
     factor[e] = constant ? 1.0 : 1.0 / width;

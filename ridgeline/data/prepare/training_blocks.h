@@ -11,20 +11,21 @@
 namespace ridgeline::data {
 
 // Calls f(samples, values) with the values of the samples `train`, ascending, of a field without
-// lengths, as doubles [samples][elements]; no `train`: of all samples. Blocks are of 4096 samples,
-// so that what is learnt depends on the samples alone, and not on memory or threads.
+// lengths, as doubles [samples][elements]; without `train`, of all samples. Blocks have 4096
+// samples, so that the fit depends only on the samples, and not on memory or threads.
 using BlockFunction = std::function<void(std::span<const int64_t>, std::span<const double>)>;
 void training_blocks(const Field& field, std::span<const int64_t> train, const BlockFunction& f);
 
-// The moments of each element over the training samples; `transform`, if there is one, comes before
-// them. Missing values are left out; `refuse_missing` throws data for the first one. Throws data
-// for an infinite value. Fields of many values are shared out among threads, with the same result.
+// Returns the moments of each element over the training samples, after `transform`, if given.
+// Missing values are skipped; `refuse_missing` throws Error(data) for the first one. Throws
+// Error(data) for an infinite value. Fields of many values are divided among threads, with the same
+// result.
 using Transform = std::function<double(double)>;
 Moments training_moments(const Field& field, std::span<const int64_t> train, bool refuse_missing,
                          const Transform& transform = nullptr);
 
-// Shift and scale, one an element, from what was learnt of the training samples. Throws data for an
-// element without any value where there is a scale.
+// Sets shift and scale, one per element, from the moments of the training samples. Throws
+// Error(data) for an element without any value if there is a scale.
 void set_scale(const Field& field, const Moments& moments, NumberScale scale,
                std::span<double> shift, std::span<double> factor);
 

@@ -9,24 +9,24 @@
 
 namespace ridgeline::data {
 
-// Time series as samples: `window` timesteps in a row are the input, and the target is that of the
-// timestep `horizon` after the last of them. Windows begin `stride` timesteps apart.
+// Time series as samples: `window` consecutive timesteps are the input, and the target is that of
+// the timestep `horizon` after the last of them. Windows begin `stride` timesteps apart.
 struct WindowRule {
   int64_t window = 0, horizon = 1, stride = 1;
 
   bool operator==(const WindowRule&) const = default;
-  int64_t span() const { return window + horizon; }  // timesteps that a window and its target take
+  int64_t span() const { return window + horizon; }  // timesteps of a window and its target
 };
 
-// Throws usage when a number is below 1.
+// Throws Error(usage) if a number is below 1.
 void check_windows(const WindowRule& rule);
 
-// The first timesteps of the windows that lie, with their targets, within [part.begin, part.end).
-// Parts that do not overlap share no timestep, so nothing of a test part is seen in training.
-// Throws data when there is room for none.
+// Returns the first timesteps of the windows that lie, with their targets, within [part.begin,
+// part.end). Parts that do not overlap share no timestep, so training sees nothing of a test part.
+// Throws Error(data) if no window fits.
 std::vector<int64_t> window_starts(Range part, const WindowRule& rule);
 
-// The timestep of the target of the window that begins at `start`.
+// Returns the timestep of the target of the window that begins at `start`.
 inline int64_t target_of(int64_t start, const WindowRule& rule) {
   return start + rule.window - 1 + rule.horizon;
 }

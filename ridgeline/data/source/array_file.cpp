@@ -12,7 +12,7 @@
 namespace ridgeline::data {
 namespace {
 
-constexpr size_t kWindow = size_t{1} << 20;  // bytes converted at a time: stays in the L2 cache
+constexpr size_t kWindow = size_t{1} << 20;  // bytes converted at a time: fits the L2 cache
 
 // The bytes of an array: those of a file from some offset on, or of memory.
 class StoredBytes {
@@ -23,7 +23,7 @@ class StoredBytes {
       : memory_(std::move(memory)), name_(std::move(name)) {}
 
   const std::string& name() const { return name_; }
-  // The file, mapped when first asked for, from where the array begins; null where it cannot be.
+  // The file, mapped on first use, from the beginning of the array; null if it cannot be mapped.
   const std::byte* map() const {
     std::call_once(*once_, [&] { mapped_ = file_ ? MappedFile::map(*file_) : nullptr; });
     return mapped_ ? mapped_->bytes().data() + offset_ : nullptr;
@@ -82,7 +82,7 @@ class ArrayValues final : public FieldValues {
     }
   }
 
-  // Fortran order: for each element of a sample, that element of all samples lies together.
+  // Fortran order: each element of a sample is contiguous over all samples.
   void read_columns(int64_t begin, int64_t end, std::span<std::byte> out) const {
     const int64_t stored_width = layout_.type.width, samples = layout_.shape[0];
     const int64_t most = std::max<int64_t>(1, int64_t(kWindow) / stored_width);
@@ -102,12 +102,13 @@ class ArrayValues final : public FieldValues {
     }
   }
 
-  // Where the element that is `element`-th of a sample in C order lies in Fortran order.
+  // Returns the position in Fortran order of the element with index `element` of a sample in C
+  // order.
   int64_t fortran_place(int64_t element) const {
     int64_t place = 0, left = element;
     for (int axis = layout_.shape.rank() - 1; axis >= 1; --axis) {
       const int64_t extent = layout_.shape[axis];
-      // The place is i1 + d1 * (i2 + d2 * (i3 + ...)), so an index counts once for every
+      // The position is i1 + d1 * (i2 + d2 * (i3 + ...)), so an index counts once for every
       // combination of those before it.
       int64_t before = 1;
       for (int i = 1; i < axis; ++i) before *= layout_.shape[i];

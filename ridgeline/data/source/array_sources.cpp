@@ -26,8 +26,8 @@ std::shared_ptr<InputFile> open_file(const std::filesystem::path& path) {
               to_string(layout.shape), needed, held);
 }
 
-// How many bytes a gzip file unpacks to: nothing says it before all is unpacked, because the word
-// at its end counts one member alone, and that modulo 2^32.
+// Returns the size of a gzip file's contents, which is unknown until all is decompressed, because
+// the size at its end covers one member only, modulo 2^32.
 int64_t unpacked_size(const std::filesystem::path& path) {
   InputFile file(path);
   ByteSource in(file);

@@ -7,9 +7,9 @@
 
 namespace ridgeline::data {
 
-// A file as open_bytes() gives it, for readers that keep all of it in memory. Throws data when a
-// gzip file unpacks to more than 64 MiB and 200 times its size: tables shrink to a third or a
-// twentieth, and what shrinks so much more is made to fill memory (a gzip bomb).
+// open_bytes() for readers that keep the whole file in memory. Throws Error(data) if a gzip file
+// expands to more than 64 MiB and 200 times its size: tables compress to a third or a twentieth, so
+// such a file was made to fill memory (a gzip bomb).
 std::unique_ptr<ByteStream> open_bounded(const std::filesystem::path& path);
 
 }  // namespace ridgeline::data

@@ -80,7 +80,7 @@ std::string_view as_text(std::span<const uint8_t> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// By the name of the first entry, which stands in the first record.
+// Detects by the name of the first entry, which is in the first record.
 Content detect_zip(std::string_view bytes) {
   constexpr size_t kHeader = 30;
   if (!bytes.starts_with("PK\x03\x04") || bytes.size() < kHeader) return Content::zip;
@@ -109,7 +109,7 @@ std::optional<Content> detect_binary(std::span<const uint8_t> first, int64_t siz
   if (bytes.starts_with("RIFF") && bytes.size() >= 12 && bytes.substr(8, 4) == "WEBP") {
     return Content::webp;
   }
-  // A bitmap states its size, and four zeros after it.
+  // A bitmap states its size, followed by four zeros.
   if (bytes.starts_with("BM") && bytes.size() >= 14 && bytes.substr(6, 4) == "\0\0\0\0"sv) {
     return Content::bmp;
   }
@@ -122,7 +122,7 @@ std::optional<Content> detect_binary(std::span<const uint8_t> first, int64_t siz
 }
 
 bool is_text(std::string_view text, bool whole) {
-  // The last character may be cut off.
+  // The last character may be truncated.
   for (int cut = 0; cut < 4; ++cut) {
     try {
       check_text(text.substr(0, text.size() - std::min(text.size(), size_t(cut))), "", 1);
@@ -134,10 +134,11 @@ bool is_text(std::string_view text, bool whole) {
   return false;
 }
 
-// Text in an older encoding, such as Latin-1, is mostly ASCII and has no control codes. It is told
-// by its ASCII characters, and its reader then says where it is not UTF-8 and what to do.
+// Text in an older encoding, such as Latin-1, is mostly ASCII and has no control codes. It is
+// recognised by its ASCII characters, and its reader then says where it is not UTF-8 and what to
+// do.
 std::optional<std::string> ascii_of_older_text(std::string_view text) {
-  constexpr size_t kMostPart = 4;  // one in so many characters is beyond ASCII
+  constexpr size_t kMostPart = 4;  // one in this many characters may be beyond ASCII
   std::string ascii(text);
   size_t beyond = 0;
   for (char& c : ascii) {
@@ -151,8 +152,8 @@ std::optional<std::string> ascii_of_older_text(std::string_view text) {
   return beyond <= text.size() / kMostPart ? std::optional(ascii) : std::nullopt;
 }
 
-// A table has lines of one number of cells, at least two, and a column of numbers, or at least
-// three lines of three cells; or each of its lines is a number.
+// A table has lines with the same number of cells, at least two, and a column of numbers, or at
+// least three lines of three cells; or each of its lines is a number.
 bool looks_like_table(std::string_view text, bool whole) {
   TableFormat format;
   try {

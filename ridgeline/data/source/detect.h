@@ -8,7 +8,7 @@
 
 namespace ridgeline::data {
 
-// What a file is, by its content.
+// The type of a file, by its content.
 enum class Content {
   empty,
   npy,
@@ -40,23 +40,23 @@ struct Detected {
   bool gzip = false;  // the content is that of the unpacked file
 };
 
-// Looks at the first bytes of a file, unpacked if it is gzip. Of a text, the name's ending settles
-// what its content leaves open: a table of one column, say. Throws data as InputFile does, and on a
-// gzip stream that is damaged at its beginning.
+// Detects from the first bytes of a file, decompressed if it is gzip. For a text, the file
+// extension decides what its content leaves open: a table of one column, for example. Throws
+// Error(data) like InputFile, and for a gzip stream that is damaged at its beginning.
 Detected detect(const std::filesystem::path& path);
 
-// The same of the first bytes; `size` is that of the file, -1 if it is not known.
+// Detects from the first bytes alone; `size` is that of the file, -1 if unknown.
 Content detect(std::span<const uint8_t> first, int64_t size);
 
 std::string_view title(Content content);  // "a NumPy array (.npy)"
-// What to do about a file of this kind; empty where it can be read.
+// Returns what to do about a file of this kind; empty if it can be read.
 std::string_view remedy(Content content);
 
-// Refuses a file of a kind that is known by its first bytes (arrays, archives, images, documents),
-// or a table by its name's ending too, where `wanted` is wanted. Throws data, with how to read it.
+// Refuses a file whose kind is known by its first bytes (arrays, archives, images, documents), or a
+// table by its extension too, if `wanted` is wanted. Throws Error(data), with how to read it.
 void refuse_known(const std::filesystem::path& path, std::string_view wanted);
 
-// Throws data: FILE is this, but `wanted` is wanted; and the remedy.
+// Throws Error(data): FILE is of this kind, but `wanted` is wanted; and the remedy.
 [[noreturn]] void refuse_content(const std::filesystem::path& path, const Detected& found,
                                  std::string_view wanted);
 

@@ -11,7 +11,7 @@ namespace ridgeline::data {
 namespace {
 
 constexpr int64_t kMostFile = int64_t{1} << 30;
-constexpr int64_t kFirst = 32 << 10;  // most headers end here; a JPEG may hold much before its own
+constexpr int64_t kFirst = 32 << 10;  // most headers end here; a JPEG may have much before its own
 
 std::vector<std::byte> first_bytes(const InputFile& file, int64_t count) {
   std::vector<std::byte> bytes(static_cast<size_t>(std::min(file.size(), count)));

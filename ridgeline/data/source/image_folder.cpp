@@ -24,7 +24,7 @@ bool passed_over(const fs::path& path) {
   return name.starts_with('.') || name == "Thumbs.db" || name == "desktop.ini";
 }
 
-// The entries of a folder in byte order of their names.
+// Returns the entries of a folder in byte order of their names.
 std::vector<fs::path> entries_of(const fs::path& folder) {
   std::error_code error;
   std::vector<fs::path> entries;
@@ -39,7 +39,7 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
 }
 
 bool is_folder(const fs::path& path) {
-  std::error_code ignored;  // what cannot be looked at is refused when it is opened
+  std::error_code ignored;  // a file that cannot be examined is refused when it is opened
   return fs::is_directory(path, ignored);
 }
 
@@ -48,7 +48,7 @@ bool is_image(const fs::path& path) {
   return content == Content::png || content == Content::jpeg;
 }
 
-// Calls f(i) for each i in [0, count), on several threads; the first exception is thrown again.
+// Calls f(i) for each i in [0, count), on several threads; rethrows the first exception.
 template <typename F>
 void for_each_index(int64_t count, int64_t least, F&& f) {
   const int threads = int(std::clamp<int64_t>(count / least, 1, available_threads()));
@@ -69,7 +69,7 @@ void for_each_index(int64_t count, int64_t least, F&& f) {
     for (int t = 1; t < threads; ++t) {
       try {
         others.emplace_back(work);
-      } catch (const std::system_error&) {  // no thread to be had: the others do its work
+      } catch (const std::system_error&) {  // no more threads: the others do its work
         break;
       }
     }

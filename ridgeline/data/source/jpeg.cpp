@@ -1,4 +1,4 @@
-// jpeglib.h wants these before it.
+// jpeglib.h requires these before it.
 #include <cstddef>
 #include <cstdio>
 // clang-format off
@@ -20,7 +20,7 @@ namespace {
 constexpr int kMostScans = 500;
 
 struct JpegErrors {
-  jpeg_error_mgr manager;  // first: libjpeg knows this by it
+  jpeg_error_mgr manager;  // first, because libjpeg casts it
   std::jmp_buf jump;
   char fault[JMSG_LENGTH_MAX];
   bool at_end;  // the bytes ended
@@ -32,7 +32,7 @@ void leave(j_common_ptr jpeg) {
   std::longjmp(errors->jump, 1);
 }
 
-// libjpeg goes on after a warning and makes pixels up. What harms none passes.
+// After a warning libjpeg continues and invents pixels, so only harmless ones are ignored.
 void warn(j_common_ptr jpeg, int level) {
   if (level >= 0) return;
   const int code = jpeg->err->msg_code;
@@ -63,7 +63,7 @@ void limit_scans(j_common_ptr jpeg) {
   std::longjmp(errors->jump, 1);
 }
 
-// libjpeg leaves by longjmp: the functions that call setjmp hold nothing with a destructor.
+// libjpeg exits by longjmp: functions that call setjmp hold nothing with a destructor.
 class JpegReader {
  public:
   explicit JpegReader(std::span<const std::byte> bytes) {
@@ -133,7 +133,7 @@ class JpegReader {
               reader.at_end() ? "the file ends early" : printable(reader.fault()));
 }
 
-// Four bytes of ink a pixel to three of light.
+// Converts four bytes of ink per pixel to three of light.
 void cmyk_to_rgb(std::vector<uint8_t>& pixels, bool inverted) {
   const size_t count = pixels.size() / 4;
   for (size_t i = 0; i < count; ++i) {

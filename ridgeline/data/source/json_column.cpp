@@ -29,7 +29,7 @@ std::string JsonColumn::add(const nlohmann::ordered_json& value) {
       const bool number = value.is_number() && rule_ == TextRule::automatic;
       scalars_.emplace(name_, number ? TableColumn::Kind::number : TableColumn::Kind::words, rule_);
     }
-    fill(std::exchange(samples_, 0));  // what was missing before the first value
+    fill(std::exchange(samples_, 0));  // values missing before the first one
   }
   if (kind != kind_) return "is an array in some lines and none in others";
   std::string fault = kind == Kind::scalar ? add_scalar(value) : add_array(value);

@@ -18,9 +18,9 @@ class JsonColumn {
   const std::string& name() const { return name_; }
   int64_t size() const { return samples_; }
 
-  // Adds what is missing up to `samples`.
+  // Adds missing values up to `samples`.
   void fill(int64_t samples);
-  // Adds a value; returns what is wrong with it, or nothing.
+  // Adds a value; returns what is wrong with it, or an empty string.
   std::string add(const nlohmann::ordered_json& value);
 
   Field finish(const std::string& file) &&;
@@ -37,11 +37,11 @@ class JsonColumn {
   Kind kind_ = Kind::unknown;
   int64_t samples_ = 0;
   std::optional<TableColumn> scalars_;
-  bool truths_ = false;  // scalars are true and false
-  // Of arrays.
+  bool truths_ = false;  // scalars are booleans
+  // The following are for arrays.
   std::vector<double> values_;
   std::vector<int64_t> lengths_;
-  int64_t width_ = -1;  // numbers of an element; 0: the elements are single numbers
+  int64_t width_ = -1;  // numbers per element; 0: elements are single numbers
 };
 
 }  // namespace ridgeline::data

@@ -9,13 +9,13 @@
 
 namespace ridgeline::data {
 
-// A table of JSON lines (plain or gzip): an object a line, a field a key, in the order in which
-// keys first occur. Numbers, true and false, and strings become what they become in a table of
-// separated values; null and a key that is not there are missing. An array of numbers is a sample
-// of that shape or, where lengths differ, a sequence: of numbers (int32 where all are whole:
-// tokens), or of arrays of one length (vectors). Of `options`, only categories and texts matter.
-// Throws data with the line and the key on a line that is no object, a key that is there twice, an
-// object inside, and a value of another kind than those before it.
+// Reads a table of JSON lines (plain or gzip): one object per line, one field per key, in the order
+// in which keys first occur. Numbers, booleans and strings are treated as in a table of separated
+// values; null and an absent key are missing values. An array of numbers is a sample of that shape
+// or, if lengths differ, a sequence: of numbers (int32 if all are integers: tokens), or of arrays
+// of one length (vectors). Only categories and texts of `options` are used. Throws Error(data) with
+// the line and the key for a line that is not an object, a repeated key, a nested object, and a
+// value of another kind than those before it.
 FieldSet read_json_table(const std::filesystem::path& path, const TableOptions& options = {});
 FieldSet read_json_table(std::unique_ptr<ByteStream> bytes, const TableOptions& options = {});
 

@@ -31,7 +31,7 @@ void append_utf8(uint32_t point, std::string& out, const std::string& file) {
   }
 }
 
-// One string without the zeros that fill it up.
+// Returns one string without its padding zeros.
 std::string decode(std::span<const std::byte> stored, const NpyHeader& header,
                    const std::string& file) {
   std::string text;
@@ -51,7 +51,7 @@ std::string decode(std::span<const std::byte> stored, const NpyHeader& header,
   return text;
 }
 
-// Reads no more at a time than a window, so that a false header allocates nothing.
+// Reads at most a window at a time, so that a false header allocates nothing.
 Field read_strings(std::string name, ByteStream& in, const NpyHeader& header) {
   const std::string& file = in.name();
   if (header.layout.shape.rank() != 1) {

@@ -11,9 +11,9 @@
 namespace ridgeline::data {
 namespace {
 
-constexpr size_t kMostHeader = 64 << 10;  // NumPy's own readers refuse one above 10,000 characters
+constexpr size_t kMostHeader = 64 << 10;  // NumPy's own readers refuse more than 10,000 characters
 
-// A reader of the one form that a header may have.
+// Parses the only form that a header may have.
 class Literal {
  public:
   Literal(std::string_view text, const std::string& file) : text_(text), file_(file) {}
@@ -110,7 +110,7 @@ void refuse_letter(char letter, std::string_view descr, const std::string& file)
   }
 }
 
-// One of '<f4', '|b1', '>i2', '=u8', '<U12', 'S5'.
+// Parses '<f4', '|b1', '>i2', '=u8', '<U12', 'S5' and the like.
 void parse_descr(std::string_view descr, NpyHeader& header, const std::string& file) {
   std::string_view text = descr;
   char order = '=';
@@ -153,7 +153,7 @@ void parse_descr(std::string_view descr, NpyHeader& header, const std::string& f
   type.width = int(width);
 }
 
-// The shape, refused before anything is multiplied that could overflow.
+// Returns the shape, refused before any multiplication can overflow.
 Shape parse_shape(const std::vector<int64_t>& dims, const std::string& file) {
   if (dims.size() > size_t(Shape::kMaxRank)) {
     throw_error(ErrorKind::data, "{}: has {} dimensions; at most {} are read", file, dims.size(),
@@ -167,7 +167,7 @@ Shape parse_shape(const std::vector<int64_t>& dims, const std::string& file) {
   }
   const std::string what = file + ": the product of its shape";
   int64_t product = 1;
-  // A zero would hide an overflow beside it.
+  // A zero would hide an overflow of other factors.
   for (const int64_t extent : dims) {
     product = checked_mul(product, std::max<int64_t>(extent, 1), what.c_str());
   }

@@ -14,7 +14,7 @@ namespace ridgeline::data {
 struct NpyHeader {
   ArrayLayout layout;
   // Strings of a fixed width: 'S5' is 5 bytes, 'U5' is 5 code points of 4 bytes. The layout's type
-  // then says nothing but the byte order.
+  // then only gives the byte order.
   enum class Strings : uint8_t { none, bytes, code_points };
   Strings strings = Strings::none;
   int64_t string_width = 0;  // bytes of one
@@ -25,11 +25,12 @@ struct NpyHeader {
 
 constexpr std::string_view kNpyMagic = "\x93NUMPY";
 
-// Reads the header from the beginning of `in`. Throws data on anything but arrays of numbers and
-// strings; objects are refused because they are pickled, and a pickle runs code when it is read.
+// Reads the header from the beginning of `in`. Throws Error(data) for anything but arrays of
+// numbers and strings; objects are refused because they are pickled, and a pickle runs code when it
+// is read.
 NpyHeader read_npy_header(ByteStream& in);
 
-// The literal alone; `file` is for messages.
+// Parses only the literal; `file` is for messages.
 NpyHeader parse_npy_literal(std::string_view literal, const std::string& file);
 
 }  // namespace ridgeline::data

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kEnding = ".npy";
 
-// Reads all of a stored entry once: the end of its stream checks the CRC.
+// Reads a whole stored entry once, because the end of its stream checks the CRC.
 void check_stored(ByteStream& in) {
   std::vector<std::byte> window(size_t{1} << 20);
   while (in.read(window) == window.size()) continue;

@@ -7,10 +7,10 @@
 
 namespace ridgeline::data {
 
-// The arrays of an .npz archive, in its order, each under its name without ".npy". A stored array
-// is read from the file as it is asked for, a packed one (np.savez_compressed) into memory; the CRC
-// of each is checked now. The numbers of samples may differ. Throws data on what is no .npz: an
-// archive that holds anything but arrays.
+// Reads the arrays of an .npz archive, in its order, each under its name without ".npy". A stored
+// array is read from the file when needed, a compressed one (np.savez_compressed) into memory; the
+// CRC of each is checked now. The numbers of samples may differ. Throws Error(data) for an archive
+// that holds anything but arrays.
 std::vector<Field> read_npz(const std::filesystem::path& path);
 
 }  // namespace ridgeline::data

@@ -12,7 +12,7 @@ bool parse_number(std::string_view cell, double& value) {
   if (end != last || text.empty()) return false;
   if (error == std::errc()) return true;
   if (error != std::errc::result_out_of_range) return false;
-  // from_chars does not say which way it is out of range.
+  // from_chars does not say in which direction it is out of range.
   if (text.starts_with('-')) text.remove_prefix(1);
   const bool small = text.find("e-") != std::string_view::npos ||
                      text.find("E-") != std::string_view::npos || text[0] == '0' || text[0] == '.';

@@ -8,14 +8,14 @@
 
 namespace ridgeline::data {
 
-// The number that a cell holds, blanks around it apart: a decimal with an optional sign, point and
-// exponent, "inf" or "nan". False for anything else, and for one beyond fp64; one too small for it
-// is zero. The result is the double nearest to what is written.
+// Parses the number in a cell, ignoring blanks around it: a decimal with an optional sign, point
+// and exponent, "inf" or "nan". Returns false for anything else, and for one beyond fp64; one too
+// small for it is zero. The result is the nearest double.
 bool parse_number(std::string_view cell, double& value);
 
-// Takes decimal digits from `at` into `mantissa`, which may overflow. Up to eight are found and
-// converted at once, without a branch for each: numbers of a table differ in length, and a branch
-// that is guessed wrongly costs as much as a number. The eight bytes from `at` on are readable.
+// Appends the decimal digits at `at` to `mantissa`, which may overflow. Up to eight are found and
+// converted at once, without a branch for each: numbers of a table differ in length, and a
+// mispredicted branch costs as much as a number. Eight bytes from `at` on must be readable.
 inline void read_digits(const char*& at, uint64_t& mantissa) {
   static constexpr uint64_t kPowers[] = {1,      10,      100,      1000,     10000,
                                          100000, 1000000, 10000000, 100000000};
@@ -37,12 +37,12 @@ inline void read_digits(const char*& at, uint64_t& mantissa) {
   }
 }
 
-// Reads a plain decimal from `at` and leaves `at` behind it; false, with `at` anywhere, where the
-// text is not plain: no digits, and whatever parse_number is to look at. The text must go on for
-// eight bytes after the number, with anything but digits at once.
+// Reads a plain decimal from `at` and leaves `at` after it; returns false, with `at` undefined, if
+// the text is not plain: no digits, or anything that parse_number must handle. The text must
+// continue for eight bytes after the number, beginning with a non-digit.
 inline bool read_decimal(const char*& at, double& value) {
-  // Clinger's exact case: a mantissa and a power of ten that doubles hold exactly give a result
-  // that is rounded once. Everything else goes to from_chars, which takes some five times as long.
+  // Clinger's exact case: if doubles hold the mantissa and the power of ten exactly, the result is
+  // rounded once. Everything else goes to from_chars, which takes about five times as long.
   constexpr uint64_t kMostMantissa = uint64_t{1} << 53;
   constexpr int kMostPower = 22, kMostDigits = 19;
   static constexpr double kPowers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
@@ -53,7 +53,7 @@ inline bool read_decimal(const char*& at, double& value) {
   at += negative;
   uint64_t mantissa = 0;
   const char* const first = at;
-  // Mostly one to three digits, for which a loop is faster.
+  // Usually one to three digits, for which a loop is faster.
   while (unsigned(*at) - unsigned('0') < 10u) mantissa = mantissa * 10 + unsigned(*at++ - '0');
   auto digits = at - first;
   int64_t power = 0;

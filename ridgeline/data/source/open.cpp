@@ -35,7 +35,7 @@ constexpr std::array<PartWord, 6> kPartWords{{{"train", "train"},
                                               {"val", "validation"},
                                               {"test", "test"}}};
 
-// The part that a name belongs to, and the rest of the name; an empty part where it says none.
+// Returns the part that a name belongs to, and the rest of the name; an empty part if it has none.
 std::pair<std::string, std::string> part_of(const std::string& name) {
   for (const auto& [word, part] : kPartWords) {
     const std::string after = fmt::format("_{}", word), before = fmt::format("{}_", word);
@@ -70,7 +70,7 @@ std::vector<SetPart> one_set(const fs::path& path, Field field) {
   return one_set(path, std::move(fields));
 }
 
-// Arrays by part where every name says one, else all in one set.
+// Divides arrays by part if every name has one, else returns one set.
 std::vector<SetPart> sets_of(const fs::path& path, std::vector<Field> fields) {
   const bool named = std::ranges::all_of(
       fields, [](const Field& field) { return !part_of(field.name).first.empty(); });
@@ -109,7 +109,7 @@ OpenedSource open_images(ImageFolder folder, const SourceOptions& options, std::
   return source;
 }
 
-// FOLDER/train/CLASS/NAME and so on.
+// Finds FOLDER/train/CLASS/NAME and so on.
 std::vector<SetPart> image_parts(const fs::path& folder, const SourceOptions& options) {
   std::vector<SetPart> parts;
   for (const auto& [word, part] : kPartWords) {
@@ -153,7 +153,8 @@ OpenedSource open_table(const fs::path& path, const SourceOptions& options) {
   return source;
 }
 
-// Raw numbers may look like a text, or like IDX where they begin with zeros; a magic is no chance.
+// Raw numbers may look like a text, or like IDX if they begin with zeros; a longer magic is no
+// coincidence.
 bool may_be_raw(Content content) {
   return content == Content::binary || content == Content::text || content == Content::table ||
          content == Content::idx || content == Content::bmp || content == Content::pickle;

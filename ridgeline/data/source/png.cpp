@@ -34,7 +34,7 @@ void keep_error(png_structp png, png_const_charp message) {
 
 void ignore_warning(png_structp, png_const_charp) {}
 
-// libpng leaves by longjmp: the functions that call setjmp hold nothing with a destructor.
+// libpng exits by longjmp: functions that call setjmp hold nothing with a destructor.
 class PngReader {
  public:
   explicit PngReader(PngInput& in) {
@@ -62,7 +62,7 @@ class PngReader {
     return true;
   }
 
-  // Sets up 8 bits a channel without alpha; gives the bytes of a row.
+  // Sets up 8 bits per channel without alpha; returns the bytes of a row.
   bool set_up(size_t& row_bytes) {
     if (setjmp(png_jmpbuf(png_)) != 0) return false;
     png_set_expand(png_);
@@ -98,7 +98,7 @@ uint32_t big_endian(std::span<const std::byte> bytes, size_t at) {
 
 }  // namespace
 
-// The header is the first chunk, at a fixed place: signature, length, "IHDR", and its 13 bytes.
+// The header is the first chunk, at a fixed position: signature, length, "IHDR", and its 13 bytes.
 std::optional<ImageInfo> png_info(std::span<const std::byte> bytes, const std::string& file) {
   if (bytes.size() < 33) return std::nullopt;
   PngInput in{bytes};
@@ -124,7 +124,7 @@ DecodedImage decode_png(std::span<const std::byte> bytes, const std::string& fil
   DecodedImage image;
   if (!reader.read_header(image.info)) refuse(in, file);
   check_image_size(image.info, file);
-  // Before memory for the pixels is taken: could the file hold them?
+  // Checks, before memory for the pixels is allocated, that the file can hold them.
   check_packed_size(file, int64_t(bytes.size()),
                     image.info.height * image.info.width * image.info.bits / 8);
   size_t row_bytes = 0;

@@ -66,7 +66,7 @@ Json parse_header(const std::string& text, const std::string& file) {
   return header;
 }
 
-// A whole number of a list; throws where there is none.
+// Returns an integer of a list; throws if there is none.
 int64_t whole_at(const Json& list, size_t place, const std::string& name, const std::string& file) {
   const bool good = list.is_array() && place < list.size() && list[place].is_number_unsigned() &&
                     list[place].get<uint64_t>() <= uint64_t{1} << 62;

@@ -42,8 +42,8 @@ class TableReader {
   }
 
  private:
-  // Takes the records at hand that need no second look: cells without quotes, plain numbers, words
-  // of ASCII. It stops at the first other one, which CsvReader then takes.
+  // Takes the buffered records that are simple: cells without quotes, plain numbers, ASCII words.
+  // It stops at the first other one, which CsvReader then takes.
   void take_plain_records() {
     constexpr size_t kReadAhead = 8;  // of read_decimal
     const std::string_view window = reader_.window();
@@ -60,8 +60,8 @@ class TableReader {
     reader_.skip(size_t(at - window.data()), lines);
   }
 
-  // Takes the record at `at` as number `record` of the block and moves behind it, or leaves `at`
-  // where it was. A line end follows somewhere.
+  // Takes the record at `at` as number `record` of the block and moves past it, or leaves `at`
+  // unchanged. A line end must follow somewhere.
   bool take_plain_record(const char*& at, int64_t record) {
     const char* next = at;
     const size_t columns = format_.columns.size();
@@ -78,7 +78,7 @@ class TableReader {
       }
       ++next;
     }
-    // A line without anything is skipped, and not a missing value.
+    // An empty line is skipped; it is not a missing value.
     if (columns == 1 && (*at == '\n' || *at == '\r')) return false;
     at = next;
     return true;
@@ -117,7 +117,7 @@ class TableReader {
   }
 
   void add_record(const std::vector<std::string_view>& cells) {
-    // The columns were found in an earlier reading, and the file may have changed since.
+    // The columns were found in an earlier pass, and the file may have changed since.
     if (cells.size() != format_.columns.size()) {
       throw_error(ErrorKind::data, "{}: line {} has {} cells, but the table has {} columns", file_,
                   reader_.line(), cells.size(), format_.columns.size());
@@ -150,12 +150,12 @@ class TableReader {
   TableFormat format_;
   const std::string& file_;
   static constexpr int64_t kBlock = 64;  // records turned into columns at a time
-  std::vector<double> numbers_;          // of a block, by record
+  std::vector<double> numbers_;          // of a block, record by record
   std::vector<std::string_view> words_;
 };
 
 constexpr size_t kFirstSample = size_t{16} << 10;
-constexpr int64_t kFewLines = 10;  // of a sample that is large enough
+constexpr int64_t kFewLines = 10;  // enough lines for the first sample
 
 }  // namespace
 
@@ -164,8 +164,8 @@ FieldSet read_table(const std::function<std::unique_ptr<ByteStream>()>& open,
   const auto first = open();
   std::string sample;
   bool whole = false;
-  // A small table takes little memory. One of very many columns has lines longer than the usual
-  // sample: it grows until it holds some of them.
+  // A small table takes little memory. One with very many columns has lines longer than the usual
+  // sample, which grows until it holds some of them.
   for (size_t size = kFirstSample; !whole; size *= 2) {
     const size_t have = sample.size();
     sample.resize(size);

@@ -10,14 +10,14 @@
 
 namespace ridgeline::data {
 
-// A table of separated values (CSV, TSV and their kin; plain or gzip), a field a column: numbers as
-// int64 or fp64, words as categories, booleans or texts. Cells may be quoted as in RFC 4180; lines
-// end in LF or CRLF; blank lines are skipped. Throws data with the line and the column on a line of
-// another number of cells, on a cell that is no number in a column of numbers, and on what
-// CsvReader refuses.
+// Reads a table of separated values (CSV, TSV and similar; plain or gzip), one field per column:
+// numbers as int64 or fp64, words as categories, booleans or texts. Cells may be quoted as in RFC
+// 4180; lines end in LF or CRLF; blank lines are skipped. Throws Error(data) with the line and the
+// column for a line with another number of cells, for a cell that is not a number in a column of
+// numbers, and for whatever CsvReader refuses.
 FieldSet read_table(const std::filesystem::path& path, const TableOptions& options = {});
 
-// The same of bytes from elsewhere: `open` gives them from their beginning, and is called twice.
+// Reads bytes from elsewhere: `open` returns them from their beginning, and is called twice.
 FieldSet read_table(const std::function<std::unique_ptr<ByteStream>()>& open,
                     const TableOptions& options);
 

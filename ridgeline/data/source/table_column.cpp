@@ -11,7 +11,7 @@
 namespace ridgeline::data {
 namespace {
 
-// Doubles hold every whole number up to this one.
+// Doubles hold every integer up to this one.
 constexpr double kMostWhole = 0x1p53;
 
 bool all_whole(std::span<const double> values, double most) {
@@ -20,7 +20,7 @@ bool all_whole(std::span<const double> values, double most) {
   });
 }
 
-// The values as they lie, or as whole numbers.
+// Returns the values unchanged, or as integers.
 template <typename T>
 std::shared_ptr<const FieldValues> share(std::vector<T> values, size_t row_bytes) {
   auto owner = std::make_shared<const std::vector<T>>(std::move(values));

@@ -10,7 +10,7 @@
 
 namespace ridgeline::data {
 
-// A column of a table as it is read: of numbers or of words.
+// A column of a table while it is read: of numbers or of words.
 class TableColumn {
  public:
   enum class Kind : uint8_t { number, words };
@@ -23,7 +23,7 @@ class TableColumn {
   int64_t size() const { return kind_ == Kind::number ? int64_t(numbers_.size()) : words_.size(); }
 
   void add(double value) { numbers_.push_back(value); }
-  // values[0], values[stride], ...
+  // Adds values[0], values[stride], ...
   void add(const double* values, size_t stride, size_t count) {
     const size_t have = numbers_.size();
     numbers_.resize(have + count);
@@ -38,8 +38,8 @@ class TableColumn {
     }
   }
 
-  // int64 if all numbers are whole and none is missing, else fp64 with NaN for what is missing;
-  // words by the rule of TextColumn.
+  // Returns int64 if all numbers are integers and none is missing, else fp64 with NaN for missing
+  // values; words by the rule of TextColumn.
   Field finish(const std::string& file) &&;
 
  private:
@@ -50,11 +50,11 @@ class TableColumn {
   TextColumn words_;
 };
 
-// A field of [samples, ...] from doubles: whole numbers as `whole` (int32, where they fit, or
-// int64), else fp64.
+// Makes a field of [samples, ...] from doubles: integers as `whole` (int32 if they fit, or int64),
+// else fp64.
 Field numbers_field(std::string name, std::vector<double> values, const Shape& shape, DType whole);
 
-// The words that stand for a missing value: nothing, NA, N/A, NaN, null, None, ? and their kin.
+// Recognises words for a missing value: nothing, NA, N/A, NaN, null, None, ? and similar.
 bool is_missing_word(std::string_view cell);
 
 }  // namespace ridgeline::data

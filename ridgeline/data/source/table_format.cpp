@@ -16,7 +16,7 @@ namespace {
 
 using Record = std::vector<std::string>;
 
-// How many separators each record has; quotes are followed, nothing is checked.
+// Counts the separators of each record; quotes are followed, nothing is checked.
 std::vector<int64_t> counts(std::string_view sample, bool whole, char separator) {
   std::vector<int64_t> result;
   int64_t count = 0;
@@ -37,8 +37,8 @@ std::vector<int64_t> counts(std::string_view sample, bool whole, char separator)
   return result;
 }
 
-// The records of the sample; the last may be cut off and is then left out, as is whatever follows a
-// fault: the reading of the whole file will name it.
+// Returns the records of the sample; a truncated last one is left out, and so is everything after
+// an error, which reading the whole file will report.
 std::vector<Record> records(std::string_view sample, bool whole, char separator,
                             const std::string& file) {
   MemoryStream bytes(std::as_bytes(std::span(sample)), file);
@@ -127,7 +127,7 @@ bool is_of_numbers(char c) {
   return (c >= '0' && c <= '9') || kLetters.find(c) != std::string_view::npos;
 }
 
-// The first lines, as many as are looked at.
+// Returns the first lines, as many as are examined.
 std::string_view first_lines(std::string_view sample) {
   size_t end = 0;
   for (int64_t lines = 0; lines <= kTableSampleRecords; ++lines) {
@@ -152,7 +152,7 @@ char find_separator(std::string_view sample, bool whole) {
   char best = ',';
   double best_share = 0;
   for (const char separator : {',', '\t', ';', '|', ' '}) {
-    // Blanks stand between words; they separate cells only where all are numbers (np.savetxt).
+    // Blanks separate words; they separate cells only if all are numbers (np.savetxt).
     if (separator == ' ' && !std::ranges::all_of(sample, is_of_numbers)) break;
     std::map<int64_t, int64_t> times;
     const std::vector<int64_t> all = counts(sample, whole, separator);
@@ -162,7 +162,7 @@ char find_separator(std::string_view sample, bool whole) {
     const auto most =
         std::ranges::max_element(times, {}, [](const auto& entry) { return entry.second; });
     const double share = double(most->second) / double(all.size());
-    // A later candidate must cut clearly more lines alike: commas stand in texts, too.
+    // A later candidate must divide clearly more lines evenly, because commas also occur in texts.
     if (share > best_share + 0.05) {
       best_share = share;
       best = separator;

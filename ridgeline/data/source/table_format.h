@@ -14,23 +14,24 @@ namespace ridgeline::data {
 struct TableFormat {
   char separator = ',';
   bool header = false;
-  std::vector<TableColumn> columns;  // empty of cells
+  std::vector<TableColumn> columns;  // without cells
 };
 
-constexpr size_t kTableSample = size_t{1} << 20;  // bytes that the form is found from
+constexpr size_t kTableSample = size_t{1} << 20;  // bytes from which the form is detected
 constexpr int64_t kTableSampleRecords = 1000;
 
-// Finds the form from the first bytes of a table; `whole`: there are no others. A line is a header
-// if none of its cells is a number and a column below holds numbers; where no column does, if its
-// words are distinct and do not occur below. A column holds numbers if at least nine in ten of its
-// cells do that are not missing: a cell of it that is no number is then a fault of the table, to be
-// named, and not a category. Throws data when the sample holds no record.
+// Detects the form from the first bytes of a table; `whole`: there are no others. A line is a
+// header if none of its cells is a number and a column below holds numbers; if no column does, if
+// its words are distinct and do not occur below. A column holds numbers if at least nine in ten of
+// its cells that are not missing do: another cell is then an error of the table, to be reported,
+// and not a category. Throws Error(data) if the sample holds no record.
 TableFormat find_table_format(std::string_view sample, bool whole, const TableOptions& options,
                               const std::string& file);
 
-// The separator alone.
+// Detects only the separator.
 char find_separator(std::string_view sample, bool whole);
-// True if the separator cuts every line of the sample into the same number of cells, two or more.
+// Returns whether the separator divides every line of the sample into the same number of cells, two
+// or more.
 bool alike_lines(std::string_view sample, bool whole, char separator);
 
 }  // namespace ridgeline::data

@@ -10,7 +10,7 @@
 
 namespace ridgeline::data {
 
-// What a column of words becomes.
+// The kind of field that a column of words becomes.
 enum class TextRule {
   // boolean if the words are true and false (or yes and no, t and f, y and n, in any case);
   // category if few words occur often: at most kFewCategories, or at most half as many as samples
@@ -20,7 +20,7 @@ enum class TextRule {
   text,
 };
 
-// Gathers the words of a column. Each distinct one is kept once.
+// Collects the words of a column. Each distinct one is kept once.
 class TextColumn {
  public:
   static constexpr int64_t kFewCategories = 20;
@@ -39,7 +39,7 @@ class TextColumn {
   int64_t distinct() const { return int64_t(words_.size()); }
 
   // Categories are in byte order, whatever the order of the file. A missing text is empty. Throws
-  // data when there are more than kMostCategories for the rule `category`.
+  // Error(data) if there are more than kMostCategories for the rule `category`.
   Field finish(std::string name, TextRule rule, const std::string& file) &&;
 
  private:

@@ -20,7 +20,7 @@ constexpr uint32_t kCentral = 0x02014b50, kLocal = 0x04034b50;
 constexpr size_t kEndBytes = 22, kEnd64Bytes = 56, kLocatorBytes = 20;
 constexpr size_t kCentralBytes = 46, kLocalBytes = 30;
 constexpr int64_t kMostDirectory = int64_t{64} << 20;
-constexpr uint32_t kInZip64 = 0xffffffff;  // the true value stands in the ZIP64 extra field
+constexpr uint32_t kInZip64 = 0xffffffff;  // the true value is in the ZIP64 extra field
 
 // Little-endian numbers of a record; every access is checked.
 class Record {
@@ -41,7 +41,7 @@ class Record {
   uint64_t u64(size_t at) const { return number(at, 8); }
   size_t size() const { return bytes_.size(); }
   Record part(size_t at, size_t count) const {
-    // A part of no bytes may begin at the end, and not after it.
+    // An empty part may begin at the end, but not after it.
     if (count > 0 || at > bytes_.size()) number(at + std::max<size_t>(count, 1) - 1, 1);
     return {bytes_.subspan(at, count), file_};
   }
@@ -66,7 +66,7 @@ std::vector<uint8_t> bytes_at(const InputFile& file, int64_t offset, int64_t cou
   return bytes;
 }
 
-// Sizes of 64 bits become signed ones, so that sums of two cannot wrap.
+// Converts 64-bit sizes to signed ones, so that sums of two cannot wrap.
 int64_t checked_size(uint64_t value, const std::string& file) {
   if (value > uint64_t{1} << 62) {
     throw_error(ErrorKind::data, "{}: damaged zip archive: states {} bytes; get it again", file,
@@ -113,7 +113,7 @@ Directory find_directory(const InputFile& file) {
   return found;
 }
 
-// The 64-bit values of an entry, in the order of the format, where the 32-bit ones say so.
+// Reads the 64-bit values of an entry, in the order of the format, if the 32-bit ones say so.
 void read_zip64(const Record& extra, ZipEntry& entry, int64_t& header, const std::string& file) {
   for (size_t at = 0; at + 4 <= extra.size();) {
     const size_t size = extra.u16(at + 2);

@@ -11,17 +11,17 @@ namespace ridgeline::data {
 
 struct ZipEntry {
   std::string name;
-  bool deflated = false;  // else stored as it is
+  bool deflated = false;  // else stored
   uint32_t crc = 0;
   int64_t packed = 0, unpacked = 0;  // bytes
   int64_t begin = 0;                 // of its data in the file
 };
 
-// The entries of a zip archive, ZIP64 too. The sizes are checked against the file: entries lie in
-// it and do not overlap, so that together they cannot unpack to more than deflate can make of the
-// file's own size. Encrypted entries, other methods and archives in several parts are refused, and
-// so is an archive above kMostBombFree bytes that states to unpack to more than kMostRatio times
-// its size. Throws data.
+// The entries of a zip archive, including ZIP64. The sizes are checked against the file: entries
+// lie in it and do not overlap, so that together they cannot expand to more than deflate can make
+// of the file's own size. Encrypted entries, other methods and multi-part archives are refused, and
+// so is an archive above kMostBombFree bytes that claims to expand to more than kMostRatio times
+// its size. Throws Error(data).
 class ZipFile {
  public:
   explicit ZipFile(std::shared_ptr<InputFile> file);
@@ -29,8 +29,8 @@ class ZipFile {
   const std::vector<ZipEntry>& entries() const { return entries_; }  // in the archive's order
   const std::shared_ptr<InputFile>& file() const { return file_; }
 
-  // The entry's bytes, unpacked. A read past the end checks size and CRC. Throws data with the
-  // names of the file and of the entry.
+  // Returns the entry's decompressed bytes. A read past the end checks size and CRC. Throws
+  // Error(data) with the names of the file and of the entry.
   std::unique_ptr<ByteStream> open(const ZipEntry& entry) const;
 
   static constexpr int64_t kMostRatio = 64;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kMostAtOnce = size_t{1} << 30;  // zlib counts in 32 bits
 
-// Bytes of an entry, counted and summed up.
+// The bytes of an entry, counted and checksummed.
 class EntryStream : public ByteStream {
  public:
   EntryStream(const InputFile& file, const ZipEntry& entry)
@@ -38,13 +38,13 @@ class EntryStream : public ByteStream {
   }
 
  protected:
-  // Some bytes; none at the end.
+  // Reads some bytes; none at the end.
   virtual size_t some(std::span<std::byte> out) = 0;
 
   [[noreturn]] void refuse(std::string_view why) const {
     throw_error(ErrorKind::data, "{}: damaged zip archive: {}; get it again", name_, why);
   }
-  // Packed bytes, in order.
+  // Reads compressed bytes, in order.
   size_t take(std::span<std::byte> out) {
     const auto count = std::min<int64_t>(int64_t(out.size()), entry_.packed - taken_);
     read_at(file_, entry_.begin + taken_, out.first(size_t(count)));

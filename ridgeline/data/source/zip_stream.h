@@ -6,7 +6,7 @@
 
 namespace ridgeline::data {
 
-// What ZipFile::open gives. The file must outlive it.
+// Implements ZipFile::open. The file must outlive the stream.
 std::unique_ptr<ByteStream> open_zip_entry(const InputFile& file, const ZipEntry& entry);
 
 }  // namespace ridgeline::data

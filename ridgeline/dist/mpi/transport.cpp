@@ -1,6 +1,6 @@
-// The one file that knows MPI. It becomes a shared object of its own, opened when a launcher has
-// started several ranks: the tool starts where no MPI is installed, and a single process never
-// loads or initialises it.
+// The only file that uses MPI. It is a shared object of its own, opened when a launcher has started
+// several ranks: the tool starts where no MPI is installed, and a single process never loads or
+// initialises it.
 #include "ridgeline/dist/transport.h"
 
 #include <mpi.h>
@@ -13,8 +13,8 @@
 
 #include "ridgeline/core/reserve_memory.h"
 
-// Whether MPI takes memory of a GPU: an extension of Open MPI's that others have too. Null where
-// the library that is found at run time has none.
+// Whether MPI accepts GPU memory: an extension of Open MPI that others have too. Null if the
+// library that is found at run time lacks it.
 extern "C" int MPIX_Query_cuda_support(void) __attribute__((weak, visibility("default")));
 
 namespace ridgeline::dist {
@@ -58,7 +58,7 @@ class MpiTransport final : public Transport {
     int provided = 0;
     check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init");
     any_thread_ = provided >= MPI_THREAD_SERIALIZED;
-    // Of our own, so that a library that uses MPI too cannot get between our messages.
+    // Our own communicator, so that a library that uses MPI too cannot interfere with our messages.
     check(MPI_Comm_dup(MPI_COMM_WORLD, &world_), "MPI_Comm_dup");
     MPI_Comm_set_errhandler(world_, MPI_ERRORS_RETURN);
     check(MPI_Comm_dup(world_, &pairs_), "MPI_Comm_dup");
@@ -142,11 +142,11 @@ class MpiTransport final : public Transport {
   SharedSegments shared_segments(size_t least, size_t more) override {
     if (local_size_ != size_) return {};
     const size_t free = free_bytes();
-    // Asked for more than there is, Open MPI fails on one rank, and the others wait for it.
+    // If more is requested than available, Open MPI fails on one rank, and the others wait for it.
     if (free < least + kPage) return {};
     const size_t bytes = std::clamp(free / 2 / kPage * kPage, least, least + more);
     std::byte* mine = nullptr;
-    // Without room for shared memory the sums go through messages. All ranks or none have it.
+    // Without enough shared memory the sums use messages. Either all ranks have it or none.
     const int code = MPI_Win_allocate_shared(MPI_Aint(bytes + kPage), 1, MPI_INFO_NULL, world_,
                                              static_cast<void*>(&mine), &window_);
     int worst = code == MPI_SUCCESS ? 0 : 1;
@@ -164,7 +164,7 @@ class MpiTransport final : public Transport {
           "MPI_Win_shared_query");
       segments[size_t(r)] = next_page(segments[size_t(r)]);
     }
-    // What is beyond `least` takes no memory until it is reserved.
+    // Memory beyond `least` is not allocated until it is reserved.
     int reserved = reserve_memory(segments[size_t(rank_)], least) ? 1 : 0;
     check(MPI_Allreduce(MPI_IN_PLACE, &reserved, 1, MPI_INT, MPI_MIN, world_), "MPI_Allreduce");
     if (reserved == 0) return {};
@@ -216,15 +216,16 @@ class MpiTransport final : public Transport {
   void abort(int code) noexcept override { MPI_Abort(MPI_COMM_WORLD, code); }
 
  private:
-  // MPI aligns segments as it likes. All ranks map them by whole pages, so all find the same place.
+  // MPI's alignment of segments is unspecified. All ranks map them by whole pages, so all find the
+  // same address offset.
   static constexpr size_t kPage = 4096;
   static std::byte* next_page(std::byte* at) {
     const auto past = reinterpret_cast<uintptr_t>(at) % kPage;
     return past == 0 ? at : at + (kPage - past);
   }
 
-  // A rank's share of the shared memory that is left, the same on all: containers have little of it
-  // (64 MiB by default), and MPI itself wants some.
+  // A rank's share of the free shared memory, the same on all: containers have little of it (64 MiB
+  // by default), and MPI itself needs some.
   size_t free_bytes() {
     struct statvfs disk {};
     uint64_t bytes = std::numeric_limits<uint64_t>::max();
@@ -235,7 +236,7 @@ class MpiTransport final : public Transport {
     return size_t(bytes);
   }
 
-  // Counts and offsets as MPI wants them, in bytes or elements.
+  // Converts counts and offsets for MPI, in bytes or elements.
   void lay_out(std::span<const int64_t> counts, size_t scale = 1) {
     counts_.resize(counts.size());
     offsets_.resize(counts.size());
@@ -262,7 +263,7 @@ class MpiTransport final : public Transport {
   MPI_Comm world_ = MPI_COMM_NULL, pairs_ = MPI_COMM_NULL;
   MPI_Win window_ = MPI_WIN_NULL;
   std::vector<MPI_Request> requests_;
-  std::vector<Request> free_;  // places in requests_
+  std::vector<Request> free_;  // indices in requests_
   int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1;
   bool any_thread_ = false;
   std::vector<int> counts_, offsets_, in_counts_, in_offsets_;

@@ -41,24 +41,24 @@ std::string text(const json& entry, const char* key, const json& outer) {
   return {};
 }
 
-// The kernel of a line, by today's name: "cuda.mlp_step.fp16_split_u8", or "plan: ..." for what the
-// planner took. Results kept by earlier versions call it "row".
+// Returns the kernel of a line by its current name: "cuda.mlp_step.fp16_split_u8", or "plan: ..."
+// for the planner's choice. Results of earlier versions call it "row".
 std::string kernel_of(const json& entry) {
   const std::string name = text(entry, entry.contains("kernel") ? "kernel" : "row", {});
   return current_kernel_name(name);
 }
 
-// The first of a plan's kernels, or the line's only one. Earlier versions call them "rows".
+// Returns the first of a plan's kernels, or the line's only one. Earlier versions call them "rows".
 std::string first_kernel(const json& entry) {
   const auto kernels = entry.find(entry.contains("kernels") ? "kernels" : "rows");
   if (kernels == entry.end() || !kernels->is_array() || kernels->empty()) return kernel_of(entry);
   return kernels->front().is_string() ? kernels->front().get<std::string>() : "";
 }
 
-// The keys that tell lines of each kind apart, in the order of a name. A way is a family of
-// kernels; what a planner took is compared whichever kernel it was.
+// The keys that distinguish lines of each kind, in the order of a name. A way is a family of
+// kernels; a planner's choice is compared whichever kernels it has.
 struct Kind {
-  const char* first;  // a line that has it is one of these
+  const char* first;  // identifies lines of this kind
   std::initializer_list<const char*> keys;
 };
 const Kind kKinds[] = {{"network", {}},
@@ -66,7 +66,7 @@ const Kind kKinds[] = {{"network", {}},
                        {"part", {"shape", "pass", "way"}},
                        {"op", {"m", "n", "k", "way"}}};
 
-// Empty: no line of results.
+// Returns an empty string if it is not a line of results.
 std::string work_of(const json& entry, const json& outer) {
   for (const Kind& kind : kKinds) {
     std::string name = text(entry, kind.first, {});
@@ -84,12 +84,13 @@ std::string work_of(const json& entry, const json& outer) {
       const std::string value = text(entry, key, outer);
       if (!value.empty()) name += fmt::format(" {} {}", key, value);
     }
-    // The host's threads are none of a GPU's.
+    // The number of host threads does not matter for a GPU.
     const std::string threads = text(entry, "threads", outer);
     if (!threads.empty() && first_kernel(entry).find("cuda.") == std::string::npos) {
       name += " threads " + threads;
     }
-    // Said only where it is not the precision's own: files from before it was stated still fit.
+    // Included only if it is not the precision's own, so that files written before it was recorded
+    // still match.
     const std::string weights = text(entry, "weights", outer);
     if (!weights.empty() && weights != "fp32" && weights != "fp64") name += " weights " + weights;
     return name;
@@ -97,7 +98,8 @@ std::string work_of(const json& entry, const json& outer) {
   return {};
 }
 
-// Lines of `bench --json` carry everything; those of kept files leave what they share to the file.
+// Lines of `bench --json` are complete; those of kept files leave the values they share to the
+// file.
 void collect(const json& lines, const json& outer, std::vector<BenchResult>& results) {
   if (!lines.is_array()) return;
   for (const json& entry : lines) {
@@ -166,7 +168,8 @@ BenchComparison compare_results(const std::vector<BenchResult>& before,
       continue;
     }
     BenchChange change{old.name, old.us, now->us, 1, 0};
-    // A limit that is passed was measured too low, or work is skipped: it is no measure then.
+    // A fraction above 1 means that the limit was measured too low or work was skipped, so it is
+    // not used.
     const auto stated = [](double fraction) { return fraction > 0 && fraction <= 1; };
     const bool limits = stated(old.limit_fraction) && stated(now->limit_fraction);
     change.ratio = limits ? old.limit_fraction / now->limit_fraction : now->us / old.us;
@@ -207,7 +210,7 @@ std::string to_text(const BenchComparison& comparison) {
 
 namespace {
 
-// "NVIDIA H200" of a fingerprint "cuda; NVIDIA H200; sm_90; ...".
+// Returns "NVIDIA H200" for a fingerprint "cuda; NVIDIA H200; sm_90; ...".
 std::string model_of(const std::string& fingerprint) {
   const size_t kind = fingerprint.find("; ");
   if (kind == std::string::npos) return {};

@@ -20,7 +20,7 @@ const char* name(ConvPass pass) {
   return kNames[size_t(pass)];
 }
 
-// "rnn-relu" is what commands call rnn_relu.
+// Commands write "rnn-relu" for rnn_relu.
 CellKind cell_of(std::string text) {
   std::ranges::replace(text, '-', '_');
   for (const CellKind kind :
@@ -30,7 +30,7 @@ CellKind cell_of(std::string text) {
   throw_error(ErrorKind::usage, "'{}' is no cell", text);
 }
 
-// Reads have the role of weights, which are timed on random numbers.
+// Operands have the role of weights, which are timed on random numbers.
 Program conv_program(const DeepbenchConv& conv, ConvPass pass, Precision precision) {
   Program program;
   program.precision = precision;
@@ -177,7 +177,8 @@ class Bench {
     });
   }
 
-  // Of the host's memory over this run's ranks, from a common start to the last one's end.
+  // Times sums of host memory over this run's ranks, from a common start to the end of the last
+  // rank.
   void all_reduces() {
     Communicator* ranks = options_.ranks;
     each(deepbench_all_reduces(), [&](int64_t count) {
@@ -193,7 +194,7 @@ class Bench {
       if (sums.back() != float(ranks->size())) {
         throw_error(ErrorKind::numeric, "bench deepbench: a sum of {} values is wrong", count);
       }
-      std::sort(seconds.begin() + 1, seconds.end());  // the first one touches the pages
+      std::sort(seconds.begin() + 1, seconds.end());  // the first one also faults in the pages
       const double median = seconds[1 + (seconds.size() - 1) / 2];
       add({"all-reduce", fmt::format("count={} ranks={}", count, ranks->size()), "sum", "ranks", "",
            false, 1e6 * median, 1e6 * seconds[1], 4.0 * double(count) / median, 0});

@@ -5,7 +5,7 @@ namespace {
 
 using Sizes = std::vector<int64_t>;
 
-// Matrices of m x k times n columns, plain and with A transposed.
+// Adds products of m x k matrices with n columns, plain and with A transposed.
 void add_both(std::vector<GemmShape>& shapes, int64_t m, int64_t k, const Sizes& columns) {
   for (const GemmOp op : {GemmOp::nn, GemmOp::tn}) {
     for (const int64_t n : columns) shapes.push_back({op, m, n, k});
@@ -64,7 +64,7 @@ std::vector<DeepbenchRnn> deepbench_rnns() {
 
 std::vector<DeepbenchConv> deepbench_convs() {
   std::vector<DeepbenchConv> all;
-  // `shape` for each size of the batch, in the place of its n.
+  // Adds `shape` for each batch size, in place of its n.
   const auto add = [&](const Sizes& batches, std::vector<DeepbenchConv> shapes) {
     for (const int64_t n : batches) {
       for (DeepbenchConv shape : shapes) {
@@ -74,25 +74,25 @@ std::vector<DeepbenchConv> deepbench_convs() {
     }
   };
   add({4, 8, 16, 32}, {{700, 161, 1, 0, 32, 20, 5, 0, 2}, {341, 79, 32, 0, 32, 10, 5, 0, 2}});
-  // Reading text lines.
+  // Text recognition (OCR).
   add({16}, {{480, 48, 1, 0, 16, 3, 3, 1, 1},
              {240, 24, 16, 0, 32, 3, 3, 1, 1},
              {120, 12, 32, 0, 64, 3, 3, 1, 1},
              {60, 6, 64, 0, 128, 3, 3, 1, 1}});
-  // Faces.
+  // Face recognition.
   add({8}, {{108, 108, 3, 0, 64, 3, 3, 1, 2},
             {54, 54, 64, 0, 64, 3, 3, 1, 1},
             {27, 27, 128, 0, 128, 3, 3, 1, 1},
             {14, 14, 128, 0, 256, 3, 3, 1, 1},
             {7, 7, 256, 0, 512, 3, 3, 1, 1}});
-  // Filters of 3x3 one after the other, twice as many at every half of the size.
+  // 3x3 filters in a row, with twice as many each time the image is halved.
   add({8, 16}, {{224, 224, 3, 0, 64, 3, 3, 1, 1},
                 {112, 112, 64, 0, 128, 3, 3, 1, 1},
                 {56, 56, 128, 0, 256, 3, 3, 1, 1},
                 {28, 28, 256, 0, 512, 3, 3, 1, 1},
                 {14, 14, 512, 0, 512, 3, 3, 1, 1},
                 {7, 7, 512, 0, 512, 3, 3, 1, 1}});
-  // Several filter sizes side by side.
+  // Several filter sizes in parallel.
   add({16}, {{224, 224, 3, 0, 64, 7, 7, 3, 2},
              {28, 28, 192, 0, 32, 5, 5, 2, 1},
              {28, 28, 192, 0, 64, 1, 1, 0, 1},
@@ -100,7 +100,7 @@ std::vector<DeepbenchConv> deepbench_convs() {
              {14, 14, 512, 0, 192, 1, 1, 0, 1},
              {7, 7, 832, 0, 256, 1, 1, 0, 1},
              {7, 7, 832, 0, 128, 5, 5, 2, 1}});
-  // Residual nets, as first published and in their later form.
+  // Residual nets, in their first and their later form.
   add({8, 16}, {{56, 56, 64, 0, 64, 3, 3, 1, 1},
                 {56, 56, 64, 0, 256, 1, 1, 0, 2},
                 {28, 28, 128, 0, 128, 3, 3, 1, 1},
@@ -110,7 +110,7 @@ std::vector<DeepbenchConv> deepbench_convs() {
                 {14, 14, 256, 0, 1024, 1, 1, 0, 2},
                 {7, 7, 512, 0, 512, 1, 1, 0, 1},
                 {7, 7, 2048, 0, 512, 1, 1, 3, 2}});
-  // Speech.
+  // Speech recognition.
   add({16}, {{700, 161, 1, 0, 64, 5, 5, 1, 2},
              {350, 80, 64, 0, 64, 3, 3, 1, 1},
              {350, 80, 64, 0, 128, 5, 5, 1, 2},
@@ -126,7 +126,7 @@ std::vector<DeepbenchConv> deepbench_convs() {
                 {28, 28, 128, 0, 512, 1, 1, 0, 1},
                 {28, 28, 512, 0, 128, 1, 1, 0, 1},
                 {28, 28, 512, 0, 256, 1, 1, 0, 2},
-                {14, 14, 256, 0, 1024, 1, 1, 0, 1},  // published twice: measured once
+                {14, 14, 256, 0, 1024, 1, 1, 0, 1},  // published twice, measured once
                 {28, 28, 512, 0, 1024, 1, 1, 0, 2},
                 {14, 14, 1024, 0, 256, 1, 1, 0, 1},
                 {14, 14, 1024, 0, 512, 1, 1, 0, 2},

@@ -6,7 +6,7 @@
 
 namespace ridgeline::engine {
 
-// The shapes that DeepBench publishes for training, as its results are known by.
+// The shapes that DeepBench publishes for training.
 std::vector<GemmShape> deepbench_gemms();
 
 struct DeepbenchRnn {
@@ -15,7 +15,7 @@ struct DeepbenchRnn {
 };
 std::vector<DeepbenchRnn> deepbench_rnns();
 
-// Images of c channels, h x w, n of them; k filters of kh x kw.
+// n images of c channels of h x w; k filters of kh x kw.
 struct DeepbenchConv {
   int64_t w, h, c, n, k, kw, kh, pad, stride;
 };

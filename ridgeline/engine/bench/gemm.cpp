@@ -7,8 +7,8 @@
 namespace ridgeline::engine {
 namespace {
 
-// Reads are of the role of weights: those are filled with random numbers when kernels are timed,
-// and a GPU multiplies zeros faster than it multiplies anything else.
+// Operands have the role of weights: those are filled with random numbers when kernels are timed,
+// and a GPU multiplies zeros faster than other numbers.
 Program make_program(const GemmShape& shape, Precision precision) {
   Program program;
   program.precision = precision;

@@ -22,18 +22,18 @@ struct GemmShape {
   bool operator==(const GemmShape&) const = default;
 };
 
-// Every combination.
+// Returns every combination.
 std::vector<GemmShape> gemm_sweep(const std::vector<GemmOp>& ops, const std::vector<int64_t>& m,
                                   const std::vector<int64_t>& n, const std::vector<int64_t>& k);
 
-// One shape by one way of computing it.
+// The time of one shape by one way of computing it.
 struct GemmBenchLine {
   GemmShape shape;
   std::string way, kernel;
   bool vendor = false;
   double us = 0, us_min = 0, flops_per_second = 0;
   double limit_fraction = 0;  // of the measured ceiling of the precision; 0: not known
-  bool planned = false;       // the fastest of its shape: what a plan takes
+  bool planned = false;       // the fastest of its shape, which a plan takes
 };
 
 struct GemmBenchOptions {
@@ -45,14 +45,14 @@ struct GemmBenchOptions {
 
 std::vector<GemmBenchLine> bench_gemm(const GemmBenchOptions& options);
 
-// What the sweep shows, in a few lines: for each matrix the batch from which on the rate stays near
-// its best, what keeping the weights transposed gains, ours against the libraries, and what a plan
-// makes of both.
+// Summarises the sweep in a few lines: for each matrix the batch from which on the rate stays near
+// its best, the gain from storing the weights transposed, ours against the libraries, and the
+// planner's choices.
 std::string gemm_bench_findings(const std::vector<GemmBenchLine>& lines);
 
 std::string gemm_bench_csv(const std::vector<GemmBenchLine>& lines);
 std::string gemm_bench_json(const std::vector<GemmBenchLine>& lines, const RunConfig& run);
-// TFLOP/s over n, the best of ours and the best of the libraries for each op and matrix.
+// A chart of TFLOP/s over n: the best of ours and the best of the libraries for each op and matrix.
 std::string gemm_bench_svg(const std::vector<GemmBenchLine>& lines);
 
 }  // namespace ridgeline::engine

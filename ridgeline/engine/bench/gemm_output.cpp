@@ -14,9 +14,9 @@
 namespace ridgeline::engine {
 namespace {
 
-constexpr double kNear = 0.95;  // of the best rate is as good as the best
+constexpr double kNear = 0.95;  // at least this share of the best rate counts as the best
 
-// A matrix A and what is done with it: the curve over n.
+// A matrix A and the op on it: one curve over n.
 struct Curve {
   GemmOp op;
   int64_t m, k;
@@ -63,8 +63,8 @@ double geometric_mean(const std::vector<double>& ratios) {
   return std::exp(sum / double(ratios.size()));
 }
 
-// Whether batches that are multiples of 32 are worth it: how long one takes beside the next smaller
-// batch of the sweep, which has up to 31 samples less.
+// Reports whether batches that are multiples of 32 pay off: the time of one beside that of the next
+// smaller batch of the sweep, which has up to 31 samples less.
 std::string multiples_finding(const Curve& curve, const std::map<int64_t, Best>& points) {
   constexpr int64_t kMultiple = 32;
   std::vector<double> rates, times;
@@ -82,7 +82,7 @@ std::string multiples_finding(const Curve& curve, const std::map<int64_t, Best>&
       title(curve), kMultiple, geometric_mean(rates), geometric_mean(times), rates.size());
 }
 
-// NN in the place of TN: the same product with the weights kept transposed.
+// Compares NN with TN: the same product with the weights stored transposed.
 std::string transpose_finding(const Curves& curves) {
   std::vector<double> gains;
   double most = 0;

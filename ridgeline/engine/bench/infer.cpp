@@ -17,18 +17,18 @@
 namespace ridgeline::engine {
 namespace {
 
-constexpr int64_t kRepeats = 4;  // batches a launch
-// So much work is launched before the device is waited for: the host stays out of the figure as
-// long as a launch takes it less than the device.
+constexpr int64_t kRepeats = 4;  // batches per launch
+// Seconds of work that are launched before each wait for the device: the host does not affect the
+// result as long as launching takes it less time than the device needs.
 constexpr double kSampleSeconds = 0.01;
 
-// The shape of one sample: a text's config states it, images are looked at.
+// Returns the shape of one sample: from the config for texts, from the file for images.
 Shape sample_shape(const Config& config, const std::filesystem::path& data_dir) {
   if (config.data.text) return {config.data.text->coding.length};
   return load_data_part(config, config.data.name, data::Part::test, data_dir, 0, {}).sample_shape();
 }
 
-// Samples of bytes that the network can meet, and labels that nobody reads.
+// Makes samples of valid bytes for the network, and labels that nothing reads.
 data::SampleSet random_samples(int64_t samples, const Shape& sample, int64_t below) {
   data::SampleSet set;
   set.inputs = HostTensor(DType::uint8, sample.prepend(samples));
@@ -41,7 +41,7 @@ data::SampleSet random_samples(int64_t samples, const Shape& sample, int64_t bel
   return set;
 }
 
-// Every op that does more than number its batch.
+// Times every op except those that only number the batch.
 std::vector<OpTime> time_ops(const Program& program, Machine& machine, double seconds) {
   std::vector<OpTime> times;
   for (size_t at = 0; at < program.ops.size(); ++at) {
@@ -109,7 +109,7 @@ InferBenchLine bench_infer(const Config& config, const std::filesystem::path& da
   InferBenchLine line;
   line.batch = batch;
   line.ready_seconds = since_start.seconds();
-  // By the work's time, not the host's: a GPU's launches return long before they are done.
+  // Uses the time of the work, not the host's: launches on a GPU return long before they are done.
   const auto launches = int64_t(std::ceil(kSampleSeconds / launch(1)));
   std::vector<double> us;
   const Clock total;

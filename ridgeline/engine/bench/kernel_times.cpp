@@ -17,7 +17,7 @@ std::string way_of(const std::string& kernel) {
   return kernel.substr(way, kernel.find('.', way) - way);
 }
 
-// A way and how to read its time again.
+// A way and how to measure its time again.
 struct Timed {
   WayTime time;
   Choice choice;
@@ -33,7 +33,7 @@ void keep_fastest(std::vector<Timed>& ways, Timed timed) {
   }
 }
 
-// Two more readings: what lies between them and the first is the noise of a comparison.
+// Measures twice more: the differences are the noise of a comparison.
 void read_again(Timed& timed, DeviceStopwatch& stopwatch) {
   std::array readings{timed.time.seconds, 0.0, 0.0};
   for (double& reading : std::span(readings).subspan(1)) {
@@ -70,7 +70,7 @@ std::vector<WayTime> time_ways(const Program& program, Machine& machine, double 
   }
   std::vector<WayTime> times;
   for (Timed& way : ways) {
-    // Not of what takes longer than all readings should.
+    // Not repeated if one measurement already takes too long.
     if (way.time.seconds < seconds_per_kernel) read_again(way, stopwatch);
     times.push_back(std::move(way.time));
   }

@@ -22,17 +22,17 @@ struct Network {
 
 constexpr int kFeatures = 784, kClasses = 10;  // of the random set
 constexpr int64_t kSamples = 12000;
-// A sample: as many steps as a run makes between lines of its log, when it waits for the device. A
-// launch never goes past the end of an epoch, and an epoch may be few steps.
+// Steps of one measurement: as many as a run makes between lines of its log, where it waits for the
+// device. A launch never crosses the end of an epoch, and an epoch may have few steps.
 constexpr int64_t kSampleSteps = 128;
-constexpr double kSampleSeconds = 0.02;  // on a CPU, whose launches are done when they return
+constexpr double kSampleSeconds = 0.02;  // on a CPU, where a launch is done when it returns
 
 const Network kNetworks[] = {{{784, 128, 128, 128, 10}, 32, "relu"},
                              {{784, 512, 10}, 128, "relu"},
                              {{784, 512, 10}, 3000, "sigmoid"},
                              {{784, 1024, 1024, 1024, 10}, 32, "relu"}};
 
-// Of "784-512-10:128"; relu unless it is one of the known ones.
+// Parses "784-512-10:128"; the activation is relu unless the network is a known one.
 Network parse_network(const std::string& text) {
   for (const Network& known : kNetworks) {
     if (text == fmt::format("{}:{}", fmt::join(known.sizes, "-"), known.batch)) return known;
@@ -141,7 +141,7 @@ BenchLine run_one(const Network& network, const BenchOptions& options, Machine& 
   return line;
 }
 
-// The type that weights are kept in.
+// Returns the type in which weights are stored.
 std::string weights_name(const RunConfig& run) {
   const bool half = is_half(run.precision) && run.weights == nn::WeightKind::half;
   return std::string(half                               ? name(run.precision)

@@ -6,8 +6,8 @@
 
 namespace ridgeline::engine {
 
-// Random bytes, all below `below`, with random labels, the same every time: what speed is measured
-// on.
+// Makes random bytes below `below` with random labels, always the same, on which speed is
+// measured.
 std::shared_ptr<const data::DataSet> random_data(int64_t samples, const Shape& sample, int classes,
                                                  int below = 256);
 

@@ -34,7 +34,7 @@ RnnWeights weights(Program& program, const RnnShape& s, const std::string& name,
           program.add_value(name + "b_hh", dtype, s.bias(), role)};
 }
 
-// The ops of a stack as nn lowers them, the gradient of the top given.
+// The ops of a stack as nn lowers them, with the gradient of the top layer given.
 Program make_program(const Work& work, Precision precision) {
   Program program;
   program.precision = precision;
@@ -73,7 +73,7 @@ Program make_program(const Work& work, Precision precision) {
   return program;
 }
 
-// Numbers that are drawn for a value; a longer one has them again and again, which is as good for
+// The count of random numbers drawn for a value; a longer value repeats them, which suffices for
 // timing.
 constexpr int64_t kDrawn = (int64_t{1} << 16) + 7;
 
@@ -209,7 +209,7 @@ void run_one(const Work& work, const RnnBenchOptions& options, Machine& machine,
   Planner planner(program, machine, options.seconds);
   const auto ceilings = machine.ceilings();
   const double limit = ceilings ? prof::limit_of(program, *ceilings).seconds() : 0;
-  const auto time_table = [&](const KernelTable* part) {  // null: all kernels, as a run plans
+  const auto time_table = [&](const KernelTable* part) {  // null: all kernels, as in a run
     Planned planned;
     try {
       planned = part == nullptr ? planner.whole() : planner.part(*part);
@@ -237,7 +237,7 @@ void run_one(const Work& work, const RnnBenchOptions& options, Machine& machine,
   }
   const std::vector<std::string> kernels = first_kernels(program, all, machine);
   for (const std::string& kernel : kernels) {
-    KernelTable table;  // the others that could take the first op are left out
+    KernelTable table;  // without the other kernels that could take the first op
     for (const Kernel& each : all) {
       if (each.name == kernel || std::ranges::find(kernels, each.name) == kernels.end()) {
         table.push_back(each);

@@ -14,14 +14,14 @@
 namespace ridgeline::engine {
 namespace {
 
-// The model for sequences of one character.
+// Returns the model for sequences of one character.
 nn::Model one_character_model(const LoadedModel& loaded) {
   nn::Model model = one_step_model(loaded);
   if (model.output().numel() == loaded.classes) return model;
   throw_error(ErrorKind::usage, "this model cannot be asked for one character at a time");
 }
 
-// A plan of one sample and one step whose recurrent state stays from call to call.
+// A plan of one sample and one timestep that carries its recurrent state from call to call.
 class Speaker {
  public:
   explicit Speaker(const LoadedModel& loaded)
@@ -43,7 +43,7 @@ class Speaker {
                                        /*fixed_weights=*/true);
   }
 
-  // Probabilities of what follows this character and all before it.
+  // Returns the probabilities of the character that follows this one and all before it.
   std::vector<double> after(uint8_t code) {
     machine_.runtime().upload(code_.data(), &code, 1);
     runner_->launch(0, 1);
@@ -63,7 +63,7 @@ class Speaker {
     nn::LowerOptions options = lower_options(loaded.config, loaded.scaling, loaded.classes);
     options.mode = nn::Mode::infer;
     options.carry_state = true;
-    options.loss = {};  // what is drawn from is always a softmax
+    options.loss = {};  // the model's outputs are always turned into probabilities
     return options;
   }
 

@@ -12,19 +12,19 @@ struct GenerateOptions {
   ModelOptions model;
   int64_t characters = 500;
   double temperature = 1;  // 0: always the likeliest character
-  std::string prompt;      // empty: begins as after a line's end
+  std::string prompt;      // empty: starts as after a line break
   uint64_t seed = 1;
 };
 
 struct GenerateReport {
-  std::string text;    // the prompt and what follows it
+  std::string text;    // the prompt and its continuation
   double seconds = 0;  // of the network alone
   std::vector<std::string> warnings;
 };
 
-// Text from a language model, character by character: each is drawn from the probabilities to the
-// power of 1 / temperature, by the seed alone. Throws usage for a model of another kind and for
-// characters of the prompt that the model does not know.
+// Generates text from a language model, character by character: each is drawn from the
+// probabilities to the power of 1 / temperature, as a function of the seed. Throws Error(usage) for
+// a model of another kind and for characters of the prompt that the model does not know.
 GenerateReport generate(const std::filesystem::path& model, const GenerateOptions& options);
 
 }  // namespace ridgeline::engine

@@ -20,7 +20,7 @@
 namespace ridgeline::engine {
 namespace {
 
-constexpr size_t kAhead = 4;  // chunks read before anyone asks for them
+constexpr size_t kAhead = 4;  // chunks read ahead
 
 InferFormat settle(InferFormat format, const std::filesystem::path& output) {
   if (format != InferFormat::automatic) return format;
@@ -29,14 +29,14 @@ InferFormat settle(InferFormat format, const std::filesystem::path& output) {
   return ending == ".json" || ending == ".jsonl" ? InferFormat::json : InferFormat::csv;
 }
 
-// Says in a message where the results so far are.
+// Returns the part of a message that says where the results so far are.
 std::string so_far(const OutputFile& output, int64_t samples) {
   if (samples == 0 || output.unfinished().empty()) return {};
   return fmt::format("the first {} {} in {}", counted(samples, "result"),
                      samples == 1 ? "is" : "are", output.unfinished());
 }
 
-// A run as the root, or as one process alone, sees it.
+// The run as seen by the root, or by a single process.
 class RootRun {
  public:
   RootRun(RankContext& context, const InferOptions& options, SampleSource& source,
@@ -50,7 +50,7 @@ class RootRun {
         decoder_(context.loaded, source.coding()),
         output_(output, ours) {}
 
-  // Returns the samples of a launch: fewer than asked for where the input has no more.
+  // Returns the samples of a launch: fewer than requested if the input has no more.
   int64_t settle_batch() {
     const Chunk* first = nullptr;
     while ((first = reader_.peek()) == nullptr && !reader_.at_end()) event_.wait();
@@ -68,14 +68,14 @@ class RootRun {
                     context_.clock, event_);
     std::optional<dist::Messages> messages;
     if (ranks_ != nullptr) messages.emplace(ranks_->transport());
-    std::shared_ptr<ChunkRoot> root;  // shared with the watch's thread, as is the writer
+    std::shared_ptr<ChunkRoot> root;  // shared with the watchdog's thread, like the writer
     const auto seen = [&](const ChunkResult& result) {
       if (page != nullptr) show(*page, result, root->kept(result.number));
     };
     const auto writer = std::make_shared<ResultWriter>(output_, writer_options, event_, seen);
     ChunkRoot::Options rules{context_.delivery, ranks_ != nullptr ? ranks_->size() : 1,
                              options_.survive, page != nullptr,
-                             // what is measured is the way to the others
+                             // echo measures the way to the other ranks
                              !options_.echo || ranks_ == nullptr,
                              [] { return SignalGuard::caught() != 0; }};
     root = std::make_shared<ChunkRoot>(reader_, workers, *writer, messages ? &*messages : nullptr,
@@ -127,7 +127,7 @@ class RootRun {
     return hooks;
   }
 
-  // Keeps what is written. Other ranks are not waited for: they may be gone, and if not, they end
+  // Keeps what is written. It does not wait for other ranks: they may be gone, or else they end
   // with the root.
   InferReport stop(ResultWriter& writer) {
     InferReport report;
@@ -176,8 +176,7 @@ void run_other_rank(RankContext& context, const InferOptions& options,
                  context.wide(), options.trace);
 }
 
-// Every rank reads a part of the file and writes a part of the results; the root puts them
-// together.
+// Every rank reads a part of the file and writes a part of the results; the root concatenates them.
 InferReport run_shards(RankContext& context, const InferOptions& options,
                        const std::filesystem::path& input, const std::filesystem::path& output,
                        const WriterOptions& writer, dist::RankCommunicator& ranks) {
@@ -203,7 +202,7 @@ InferReport run_shards(RankContext& context, const InferOptions& options,
   report.samples = ranks.reduce(report.samples, Reduce::sum);
   if (!ranks.is_root()) return report;
   OutputFile whole(output, is_infer_output);
-  whole.keep();  // parts go as they are appended: what is here is all there is of them
+  whole.keep();  // parts are deleted once appended: this file now holds their only copy
   for (int r = 0; r < ranks.size(); ++r) {
     whole.append_file(part_of(r));
     std::error_code ignored;
@@ -216,7 +215,7 @@ InferReport run_shards(RankContext& context, const InferOptions& options,
   return report;
 }
 
-// Computes the figures of the whole run from those of its ranks.
+// Computes the totals of the run from those of its ranks.
 void sum_up(InferReport& report) {
   double ready = -1, out = 0;
   for (const RankTimes& rank : report.ranks) {
@@ -250,8 +249,8 @@ const char* kind_name(OutputKind kind) {
   }
 }
 
-// Lists the settings that must be the same on all ranks. Devices, decoders and credits are each
-// rank's own, and the root sends the batch and the input's form to the others.
+// Lists the settings that must be equal on all ranks. Devices, decoders and credits may differ, and
+// the root sends the batch and the input's form to the others.
 std::string shared_settings(const InferOptions& options, const std::filesystem::path& output) {
   const auto& precision = options.model.precision;
   return fmt::format(

@@ -10,7 +10,7 @@
 namespace ridgeline::engine {
 namespace {
 
-// Activations of a CPU's launch should stay in its caches, a GPU wants to be filled: 4752 texts are
+// The activations of a launch should fit into a CPU's caches, and should fill a GPU: 4752 texts are
 // whole waves of tiles on 132 SMs.
 constexpr int64_t kCpuBatch = 256, kGpuBatch = 4752;
 
@@ -87,7 +87,7 @@ int64_t RankContext::usual_batch() const {
 WorkerOptions RankContext::worker_options(const InferOptions& options, int64_t batch) const {
   WorkerOptions worker;
   worker.devices = devices;
-  // A GPU leaves the cores to the decoders; a CPU's workers have use for all of them.
+  // With a GPU the cores are free for decoders; a CPU's workers use all of them.
   worker.decoders = options.decoders > 0 ? options.decoders
                     : any_gpu(devices)   ? std::clamp(devices[0].threads / 2, 1, 8)
                                          : 1;

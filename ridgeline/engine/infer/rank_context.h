@@ -9,28 +9,29 @@
 
 namespace ridgeline::engine {
 
-// Everything a rank of an inference run has before chunks come: its model, its devices and the
-// options of its threads. Collective where there are several ranks.
+// The state of a rank of an inference run before chunks arrive: its model, its devices and the
+// options of its threads. Collective if there are several ranks.
 struct RankContext {
   RankContext(const std::filesystem::path& path, const InferOptions& options, Communicator* ranks);
 
-  // The samples of a launch unless --batch says otherwise.
+  // The samples of a launch, unless --batch sets them.
   int64_t usual_batch() const;
   WorkerOptions worker_options(const InferOptions& options, int64_t batch) const;
-  // What the model is asked for. Throws usage for what it cannot give.
+  // Returns the kind of output that the options ask for. Throws Error(usage) if the model has no
+  // such output.
   OutputKind output_kind(const InferOptions& options) const;
-  // False: outputs of any size.
+  // False if outputs are of any size.
   bool probabilities() const {
     return loaded.config.train.loss.kind == nn::LossKind::cross_entropy;
   }
-  // Its outputs are numbers to come near to, and no classes.
+  // Whether its outputs are values of a regression, not classes.
   bool values() const {
     return loaded.preparation && loaded.preparation->target()->kind != data::TargetKind::classes;
   }
   bool wide() const { return loaded.config.run.precision == Precision::fp64; }
 
   RunClock clock;
-  std::vector<RunConfig> devices;  // one for each
+  std::vector<RunConfig> devices;  // one per device
   LoadedModel loaded;
   Delivery delivery;
   RankTimes own;

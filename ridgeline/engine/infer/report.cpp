@@ -40,7 +40,7 @@ void InferPage::add(int64_t index, int64_t label, std::span<const double> output
                     std::span<const uint8_t> sample) {
   ++labels_[size_t(label)];
   const double largest = outputs[size_t(label)];
-  if (std::isnan(largest)) return;  // the weights are of no use
+  if (std::isnan(largest)) return;  // the weights are unusable
   if (probabilities_) ++certainty_[std::min(kTenths - 1, size_t(largest * kTenths))];
   Doubt doubt{index, label, -1, largest, 0, largest, {}};
   for (size_t i = 0; i < outputs.size(); ++i) {

@@ -11,8 +11,8 @@ namespace ridgeline::engine {
 
 struct InferReport;
 
-// Gathers what the page about an inference run shows, as its results come: how often each label was
-// given, how sure the model was, and the samples it was least sure of.
+// Collects the contents of the page about an inference run, as its results arrive: how often each
+// label was given, how certain the model was, and the samples of which it was least certain.
 class InferPage {
  public:
   // Outputs are `probabilities`, or values of any size.
@@ -20,7 +20,7 @@ class InferPage {
 
   void add(int64_t index, int64_t label, std::span<const double> outputs,
            std::span<const uint8_t> sample);
-  // report.html in `folder`.
+  // Writes report.html in `folder`.
   void write(const std::filesystem::path& folder, const InferReport& report,
              const std::string& model, const std::string& input, const std::string& machine) const;
 
@@ -28,15 +28,15 @@ class InferPage {
   struct Doubt {
     int64_t index, label, second;
     double output, second_output;
-    double certainty;  // the probability; of other outputs the distance of the two largest
+    double certainty;  // the probability; for other outputs the difference of the two largest
     std::vector<uint8_t> sample;
   };
 
   Shape sample_;
   bool probabilities_;
-  std::vector<int64_t> labels_;     // how often each was given
-  std::vector<int64_t> certainty_;  // tenths of the probability of the label given, if it is one
-  std::vector<Doubt> doubts_;       // the least sure first
+  std::vector<int64_t> labels_;     // how often each label was given
+  std::vector<int64_t> certainty_;  // histogram of the probability of the label, in tenths
+  std::vector<Doubt> doubts_;       // the least certain first
 };
 
 }  // namespace ridgeline::engine

@@ -7,9 +7,10 @@
 
 namespace ridgeline::engine {
 
-// Makes a file of what stdin gives: readers look at the beginning of their input more than once. A
-// file that stdin is redirected from is read where it is; a pipe is copied to a temporary file to
-// its end. Throws io when there is no room for the copy, and usage when stdin is a terminal.
+// Provides stdin as a file, because readers look at the beginning of their input more than once. A
+// file that stdin is redirected from is read in place; a pipe is copied to a temporary file until
+// its end. Throws Error(io) if there is no space for the copy, and Error(usage) if stdin is a
+// terminal.
 class StdinInput {
  public:
   StdinInput();

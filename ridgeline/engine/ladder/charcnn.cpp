@@ -3,10 +3,10 @@
 namespace ridgeline::engine {
 namespace {
 
-constexpr double kFoundingLoop = 1e6 / 2.12;  // us an input
+constexpr double kFoundingLoop = 1e6 / 2.12;  // us per input
 
-// The history on a CPU: kernels are added one kind after the other, a text a step by one thread,
-// and then come batches, threads and ranks.
+// The history on a CPU: kernels are added one kind at a time, with one text per step and one
+// thread; then come batches, threads and ranks.
 std::vector<Rung> cpu_rungs() {
   std::vector<Rung> rungs{{.name = "loop",
                            .what = "plain loops, a text a step",
@@ -73,13 +73,13 @@ layers = [
 ]
 )";
   ladder.sample = Shape{1014};
-  ladder.codes = 71;  // the last one stands for what is no symbol
+  ladder.codes = 71;  // the last one stands for any unknown symbol
   ladder.classes = 4;
   ladder.forward = true;
   ladder.batch = 4752;  // 36 samples for each of 132 SMs
   ladder.cpu = cpu_rungs();
-  // Plain loops over thousands of texts take seconds a call: they have rungs of their own, and are
-  // no candidates for others.
+  // Plain loops over thousands of texts take seconds per call, so they have rungs of their own and
+  // are no candidates for other rungs.
   const std::vector<const char*> faster{"!cuda.conv2d.plain", "!cuda.conv2d.unrolled",
                                         "!cuda.one_hot_conv1d.plain"};
   std::vector<const char*> unchained = faster;

@@ -10,9 +10,9 @@
 namespace ridgeline::engine {
 namespace {
 
-constexpr int64_t kCheckedSamples = 2;  // reference loops over a large net take a second a sample
+constexpr int64_t kCheckedSamples = 2;  // reference loops over a large net take a second per sample
 
-// The samples' logits up to a constant each, which is what probabilities still tell.
+// Returns the samples' logits up to a constant each, recovered from the probabilities.
 std::vector<double> centred_logits(std::span<const double> probabilities, int64_t classes) {
   std::vector<double> all;
   for (size_t first = 0; first < probabilities.size(); first += size_t(classes)) {
@@ -26,10 +26,10 @@ std::vector<double> centred_logits(std::span<const double> probabilities, int64_
   return all;
 }
 
-// How far logits may be from the reference's, relative to their norm. Each layer stores what it
-// computes and sums as many products as it has inputs; errors of different numbers are independent,
-// so they add up as a random walk does over the layers. Four times that is never seen to be
-// reached; a tap, a channel or a step left out errs by far more.
+// The bound of the difference of logits from the reference's, relative to their norm. Each layer
+// stores its results and sums as many products as it has inputs; errors of different numbers are
+// independent, so over the layers they add up like a random walk. Four times that is never reached
+// in practice; leaving out a tap, a channel or a timestep errs by far more.
 double bound_of(const nn::Model& model, Precision precision) {
   const double stored = unit_roundoff(precision);
   const double summed = precision == Precision::fp64 ? 0x1p-53 : 0x1p-24;
@@ -56,7 +56,7 @@ nn::Model initial_model(const RungWork& work) {
   return model;
 }
 
-// The samples of this process: all of them, or its equal share.
+// Returns the samples of this process: all of them, or its equal share.
 std::span<const uint8_t> samples_of(const RungWork& work, int64_t batch) {
   const data::SampleSet& samples = work.set->train;
   const auto bytes = samples.inputs.span<const uint8_t>();
@@ -94,7 +94,7 @@ void check(const RungWork& work, const nn::Model& model, Predictor& predictor, R
   }
 }
 
-// What one step of the rung is. Bytes are on the device and probabilities stay there, unless the
+// Returns one step of the rung. Bytes are on the device and probabilities stay there, unless the
 // rung says otherwise.
 std::function<void()> step_of(const RungWork& work, Predictor& predictor,
                               std::span<const uint8_t> samples) {
@@ -107,7 +107,7 @@ std::function<void()> step_of(const RungWork& work, Predictor& predictor,
   };
 }
 
-// Seconds of a step: of the host's clock where the host or other ranks have a part in it.
+// Returns the seconds of a step, by the host's clock if the host or other ranks take part in it.
 double time_forward(const RungWork& work, const std::function<void()>& once) {
   Runtime& runtime = work.machine.runtime();
   once();

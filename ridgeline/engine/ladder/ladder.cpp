@@ -23,7 +23,7 @@ Config config_of(const Ladder& ladder, const Rung& rung, const RunConfig& run) {
   return config;
 }
 
-constexpr int kMostRanks = 4;  // on a CPU, unless told otherwise
+constexpr int kMostRanks = 4;  // on a CPU, by default
 
 int rank_count(const LadderOptions& options) {
   if (options.rank_count > 0) return options.rank_count;
@@ -31,7 +31,7 @@ int rank_count(const LadderOptions& options) {
   return std::min(kMostRanks, resolve_threads(0));
 }
 
-// Says what the rung did, where the machine did not let it do what it is for.
+// Describes what the rung did, if the machine did not allow what it is meant to show.
 void label(const Rung& rung, RungResult& result) {
   if (rung.without == nullptr) return;
   for (const std::string& kernel : result.kernels) {
@@ -39,7 +39,7 @@ void label(const Rung& rung, RungResult& result) {
   }
 }
 
-// Processes of their own climb it; what they found is this one's result.
+// Separate processes run the rung; their result becomes this process's.
 void run_elsewhere(const Rung& rung, const LadderOptions& options, RungResult& result) {
   const int ranks = rank_count(options);
   if (ranks < 2 || !options.launch) {
@@ -52,7 +52,7 @@ void run_elsewhere(const Rung& rung, const LadderOptions& options, RungResult& r
   try {
     text = options.launch(rung, ranks);
   } catch (const Error& error) {
-    // No launcher, or one that cannot start them here: no fault of the other rungs.
+    // There is no launcher, or it cannot start processes here; other rungs still run.
     if (error.kind() != ErrorKind::comm) throw;
     result.skipped = error.what();
     return;
@@ -85,8 +85,7 @@ class Climber {
       }
       label(rung, result);
     } catch (const Error& error) {
-      // A kernel or precision that is not here: the rung cannot be made, which is no fault of the
-      // others.
+      // A kernel or precision is not available: this rung cannot run, but others can.
       if (error.kind() != ErrorKind::usage) throw;
       result.skipped = error.what();
     }
@@ -132,7 +131,7 @@ double unit_roundoff(Precision precision) {
       return 0x1p-24;
     case Precision::bf16:
       return 0x1p-8;
-    default:  // tf32 and fp16 carry eleven bits
+    default:  // tf32 and fp16 have eleven significant bits
       return 0x1p-11;
   }
 }
@@ -142,7 +141,7 @@ void fill_times(double us_per_step, Runner& runner, Machine& machine, RungResult
   result.us_per_input = us_per_step / double(result.batch);
   result.kernels = runner.kernel_names();
   if (const auto ceilings = machine.ceilings()) {
-    // Of one rank's share, which all ranks that have a device of their own compute at once.
+    // The limit of one rank's share, which all ranks with a device of their own compute at once.
     const prof::Limit limit = prof::limit_of(runner.plan().program(), *ceilings);
     result.limit_fraction = limit.fraction(1e-6 * us_per_step);
   }
@@ -160,7 +159,7 @@ void refuse_unknown(const std::string& wanted, const std::vector<Rung>& rungs) {
               names);
 }
 
-// Which kernels a rung may take is what it shows; fewer of them can be asked for.
+// The kernels of a rung define it, so --kernels may only exclude some of them.
 void refuse_added(const std::vector<std::string>& kernels) {
   for (const std::string& pattern : kernels) {
     if (pattern.starts_with('!')) continue;

@@ -4,11 +4,11 @@
 #include "ridgeline/engine/ladder/charcnn.h"
 #include "ridgeline/engine/ladder/ladder.h"
 
-// The optimisation histories. A rung names what it may use; the planner does the rest.
+// The optimisation histories. A rung lists what it may use; the planner does the rest.
 namespace ridgeline::engine {
 namespace {
 
-// Of training over ranks: a share of it should take longer than adding up the gradients.
+// The batch for training over ranks: a share of it should take longer than summing the gradients.
 constexpr int64_t kLarge = 1024;
 
 // 784-512-10 on bytes, cross-entropy, SGD.
@@ -24,7 +24,7 @@ optimizer = { type = "sgd", lr = 0.01 }
   ladder.classes = 10;
   ladder.batch = 128;
   const std::vector<const char*> plain{"*.reference"};
-  // What is left once every kernel that takes more than one op is out.
+  // The kernels that take a single op.
   const std::vector<const char*> unfused{"cpu.*.simd", "*.reference", "!cpu.linear_activation",
                                          "!cpu.linear_backward", "!cpu.mlp_train"};
   const std::vector<const char*> fused{"cpu.*.simd", "*.reference", "!cpu.mlp_train"};
@@ -155,8 +155,8 @@ layers = [
        .ranks = true},
   };
   const std::vector<const char*> rest{"cuda.*.plain", "!cuda.conv2d.plain"};
-  // Over all images these take up to a second a call: they have rungs of their own, and are no
-  // candidates for others.
+  // Over all images these take up to a second per call, so they have rungs of their own and are no
+  // candidates for other rungs.
   const std::vector<const char*> faster{"!cuda.conv2d.plain", "!cuda.conv2d.unrolled"};
   const auto with = [&](std::vector<const char*> more) {
     more.insert(more.end(), rest.begin(), rest.end());
@@ -210,8 +210,8 @@ layers = [
   return ladder;
 }
 
-// A row of an image a time step through a layer of 512 long short-term memory cells: the rungs of
-// the founding notes, each a kernel of its own.
+// A row of an image per timestep through a layer of 512 LSTM cells: the rungs of the founding
+// notes, each a kernel of its own.
 Ladder rnn() {
   Ladder ladder;
   ladder.name = "rnn";

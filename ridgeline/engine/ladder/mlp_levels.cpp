@@ -5,7 +5,7 @@
 namespace ridgeline::engine {
 namespace {
 
-// Everything but the products by plain kernels, so that rungs differ in the products alone.
+// Plain kernels compute everything but the products, so that rungs differ only in the products.
 Rung level(const char* name, const char* what, const char* products) {
   return {.name = name,
           .what = what,

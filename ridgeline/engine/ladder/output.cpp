@@ -90,9 +90,9 @@ LadderResult ladder_from_json(const std::string& text) {
 
 namespace {
 
-// A word a line, none wider than a step of the staircase.
+// Draws one word per line, none wider than a step of the staircase.
 void draw_name(std::string& svg, const std::string& name, double x, double y, double width) {
-  constexpr double kSize = 12, kLine = 13, kLetter = 0.6;  // of the size, a letter's width
+  constexpr double kSize = 12, kLine = 13, kLetter = 0.6;  // a letter's width over its size
   std::istringstream words(name);
   for (std::string word; words >> word; y += kLine) {
     const double size = std::min(kSize, (width - 3) / (kLetter * double(word.size())));

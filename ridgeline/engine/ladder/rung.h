@@ -10,10 +10,10 @@
 #include "ridgeline/engine/machine.h"
 #include "ridgeline/engine/runner.h"
 
-// What a rung is measured by; for this folder alone.
+// The measurements of a rung; used in this folder only.
 namespace ridgeline::engine {
 
-// The reference kernels' weights before and after a few steps, one number after the other.
+// The reference kernels' weights before and after a few steps, flattened.
 struct ReferenceSteps {
   std::vector<double> start, after;
 };
@@ -24,20 +24,21 @@ struct RungWork {
   Machine& machine;
   const std::shared_ptr<const data::DataSet>& set;
   double seconds;
-  // By batch and precision: rungs of a ladder share them, since plain loops take long.
+  // By batch and precision: rungs of a ladder share them, because plain loops are slow.
   std::map<std::string, ReferenceSteps>& references;
 
-  // Null: this process is alone.
+  // Null if this process is alone.
   Communicator* ranks() const {
     Communicator* all = machine.ranks();
     return all != nullptr && all->size() > 1 ? all : nullptr;
   }
-  // Ranks do as often as their root does.
+  // Ranks repeat work as often as their root does.
   bool agreed(bool mine) const { return ranks() != nullptr ? ranks()->from_root(mine) : mine; }
 };
 
-// Compare with the reference kernels (throws numeric when it is wrong), then fill in times and
-// kernels: of training steps, or of the way from bytes on the device to probabilities.
+// These compare with the reference kernels (and throw Error(numeric) if the rung is wrong), then
+// fill in times and kernels: of training steps, or of inference from bytes on the device to
+// probabilities.
 void measure_training(const RungWork& work, RungResult& result);
 void measure_forward(const RungWork& work, RungResult& result);
 

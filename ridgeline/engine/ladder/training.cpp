@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kCheckedSteps = 2;
 
-// The weights after a few steps from the same start, one number after the other.
+// Returns the weights after a few steps from the same start, flattened.
 std::vector<double> trained(Trainer& trainer, int64_t steps) {
   while (trainer.step() < steps) trainer.advance(steps - trainer.step());
   std::vector<double> all;
@@ -26,10 +26,10 @@ std::vector<double> trained(Trainer& trainer, int64_t steps) {
   return all;
 }
 
-// How far the change of the weights over a few steps may be from the reference's, relative to its
-// norm. A sum of n products rounded at random errs by about sqrt(n) roundings of its scale; eight
-// of them leave room for three products in a chain and the update. One sample left out of a batch
-// of n errs by 1/n or more.
+// The bound of the difference of the weights' change over a few steps from the reference's,
+// relative to its norm. A sum of n products rounded at random errs by about sqrt(n) roundings of
+// its scale; eight of them allow for three products in a chain and the update. Leaving out one
+// sample of a batch of n errs by 1/n or more.
 double bound_of(const Config& config, const nn::Model& model) {
   int64_t longest = config.train.batch;
   for (size_t i = 0; i < model.layers().size(); ++i) {
@@ -38,7 +38,7 @@ double bound_of(const Config& config, const nn::Model& model) {
   return 8 * std::sqrt(double(longest)) * unit_roundoff(config.run.precision);
 }
 
-// Norm of the difference of the two changes over the norm of the reference's.
+// Returns the norm of the difference of the two changes over the norm of the reference's.
 double change_error(const std::vector<double>& got, const std::vector<double>& want,
                     const std::vector<double>& start) {
   double difference = 0, change = 0;
@@ -49,8 +49,8 @@ double change_error(const std::vector<double>& got, const std::vector<double>& w
   return change > 0 ? std::sqrt(difference / change) : std::sqrt(difference);
 }
 
-// The machine whose steps are right: reference kernels or, since plain loops would take minutes for
-// so many weights, the CPU's fast kernels, which the table walk compares with those.
+// Returns a machine whose steps are right: reference kernels or, since plain loops would take
+// minutes for so many weights, the CPU's fast kernels, which the table walk compares with those.
 Machine reference_for(const Config& config, const Shape& sample) {
   constexpr int64_t kMostByLoops = 4'000'000;
   if (config.build_model(sample).parameter_count() <= kMostByLoops) return Machine::reference();
@@ -61,10 +61,11 @@ Machine reference_for(const Config& config, const Shape& sample) {
   return Machine(run);
 }
 
-// Of the whole batch on one thread, whatever the rung's ranks: with the same seed all begin alike.
+// The reference computes the whole batch on one thread, whatever the rung's ranks: with the same
+// seed all start with the same weights.
 const ReferenceSteps& reference_steps(const RungWork& work) {
   Config config = work.config;
-  // Weights are stored in the rung's own type in both, so that the start is the same.
+  // Both store weights in the rung's own type, so that the start is the same.
   config.run.precision =
       config.run.precision == Precision::fp64 ? Precision::fp64 : Precision::fp32;
   const std::string key = fmt::format("{} {}", config.train.batch, name(config.run.precision));
@@ -84,11 +85,11 @@ void check_rung(const RungWork& work, RungResult& result) {
   const auto got = trained(measured, kCheckedSteps);
   if (Communicator* ranks = work.ranks()) {
     check_replicas(*ranks, measured.snapshot(), kCheckedSteps);
-    if (!ranks->is_root()) return;  // the same weights: the root's check is everyone's
+    if (!ranks->is_root()) return;  // all ranks have the same weights, so the root's check suffices
   }
   const auto& [start, want] = reference_steps(work);
   result.error = change_error(got, want, start);
-  // What storing the weights rounds away counts against a small change of them.
+  // Rounding when the weights are stored matters if their change is small.
   double norm = 0, change = 0;
   for (size_t i = 0; i < want.size(); ++i) {
     norm += want[i] * want[i];

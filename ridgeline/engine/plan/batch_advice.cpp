@@ -14,10 +14,10 @@
 namespace ridgeline::engine {
 namespace {
 
-constexpr double kNear = 0.95;        // of the best throughput is as good as the best
-constexpr double kLongestStep = 2.0;  // seconds: nobody wants to wait for more of them
+constexpr double kNear = 0.95;  // at least this share of the best throughput counts as the best
+constexpr double kLongestStep = 2.0;  // seconds: longer steps are not worth measuring
 
-// Whether the last two doublings brought nothing.
+// Whether the last two doublings gained nothing.
 bool has_peaked(const std::vector<BatchPoint>& points) {
   if (points.size() < 3) return false;
   const size_t last = points.size() - 1;
@@ -25,8 +25,8 @@ bool has_peaked(const std::vector<BatchPoint>& points) {
   return points[last - 1].inputs_per_second() < before && points[last].inputs_per_second() < before;
 }
 
-// The bytes that a sample adds to a step, from the two largest batches: small ones are mostly
-// alignment.
+// Returns the bytes that a sample adds to a step, from the two largest batches: small ones are
+// mostly alignment.
 double slope(const std::vector<BatchPoint>& points) {
   const BatchPoint& b = points.back();
   if (points.size() < 2) return double(b.memory) / double(b.batch);

@@ -12,7 +12,7 @@ namespace ridgeline::engine {
 // A training step at one batch size, planned and measured.
 struct BatchPoint {
   int64_t batch = 0;
-  double seconds = 0;  // a step
+  double seconds = 0;  // per step
   double inputs_per_second() const { return double(batch) / seconds; }
   size_t memory = 0;  // of the step's own values
 };
@@ -21,13 +21,14 @@ struct BatchAdvice {
   std::vector<BatchPoint> points;  // by growing batch
   size_t free_bytes = 0;           // on the device, with weights and data in place
   double bytes_per_sample = 0;
-  int64_t largest = 0;     // that fits; predicted from the memory of the points
-  bool whole_set = false;  // the training set has no more samples than that
-  int64_t fastest = 0;     // of the points, by inputs a second
-  int64_t enough = 0;      // the smallest within a twentieth of that
+  int64_t largest = 0;     // largest that fits; predicted from the memory of the points
+  bool whole_set = false;  // the training set has no more samples than `largest`
+  int64_t fastest = 0;     // of the points, by inputs per second
+  int64_t enough = 0;      // the smallest within 5 % of that
 };
 
-// Doubles the batch of the config's network from 1 on until it has stopped to gain or does not fit.
+// Doubles the batch of the config's network, beginning with 1, until it gains nothing or does not
+// fit.
 BatchAdvice advise_batch(const Config& config, std::shared_ptr<const data::DataSet> set);
 
 std::string to_text(const BatchAdvice& advice);

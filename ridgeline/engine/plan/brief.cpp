@@ -31,7 +31,7 @@ std::string layers_of(const Choice& choice, const nn::Lowered& lowered, const nn
                      last > first + 1 ? "..." : "and", type(last));
 }
 
-// The cheapest way, by times measured alone, to compute the ops of a choice without its kernel.
+// The cheapest alternative to a choice's kernel for the same ops, by times measured alone.
 struct RunnerUp {
   double seconds = std::numeric_limits<double>::infinity();
   std::vector<const Candidate*> kernels;  // in order

@@ -9,8 +9,8 @@
 
 namespace ridgeline::engine {
 
-// A line for each chosen kernel: its time, its layers, its name, and by what it was preferred to
-// the next best way of computing the same ops.
+// Returns a line for each chosen kernel: its time, its layers, its name, and its gain over the next
+// best way of computing the same ops.
 std::string brief_plan(const nn::Lowered& lowered, const nn::Model& model, const Plan& plan,
                        const Explanation& explanation);
 

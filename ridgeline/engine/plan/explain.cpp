@@ -66,7 +66,7 @@ void put_choices(Out out, const Plan& plan, const Explanation& explanation) {
   fmt::format_to(out, "\n");
 }
 
-// Whether a kernel was left out because it is for other ops, precisions or devices.
+// Whether a kernel was excluded because it is for other ops, precisions or devices.
 bool says_nothing_of_op(const std::string& reason) {
   return reason.starts_with(kOtherOp) || reason.starts_with(kForOthers);
 }
@@ -75,7 +75,7 @@ void put_candidates(Out out, const Program& program, const Explanation& explanat
   fmt::format_to(out, "\ncandidates at each op (* chosen):\n");
   const auto chosen = std::ranges::find_if(explanation.candidates, &Candidate::chosen);
   const bool any = chosen != explanation.candidates.end();
-  auto next = explanation.candidates.begin();  // they come by position
+  auto next = explanation.candidates.begin();  // sorted by position
   for (size_t i = 0; i < program.ops.size(); ++i) {
     fmt::format_to(out, "  {:>3}  {}\n", i, name(program.ops[i]));
     std::vector<const Candidate*> here;
@@ -86,8 +86,7 @@ void put_candidates(Out out, const Program& program, const Explanation& explanat
     int others = 0;
     for (const Candidate* candidate : here) {
       const bool usable = candidate->cover.ops > 0;
-      // A kernel of another op or device says nothing worth reading about this one; the JSON has
-      // them all.
+      // Kernels of other ops or devices are not worth printing here; the JSON has them all.
       const bool elsewhere = any && candidate->kernel->target != chosen->kernel->target;
       if (elsewhere || (!usable && says_nothing_of_op(candidate->cover.reason))) {
         ++others;
@@ -106,7 +105,7 @@ void put_candidates(Out out, const Program& program, const Explanation& explanat
   }
 }
 
-// What the forward pass keeps for the backward pass, layer by layer.
+// Prints the memory that the forward pass keeps for the backward pass, layer by layer.
 json put_activations(Out out, const nn::Lowered& lowered, const nn::Model& model) {
   const std::vector<double> kept = nn::activation_bytes(lowered, model.layers().size());
   json all = json::array();
@@ -124,7 +123,7 @@ json put_activations(Out out, const nn::Lowered& lowered, const nn::Model& model
   return all;
 }
 
-// What activation checkpointing saves, and what it computes again for that.
+// Prints what activation checkpointing saves, and what it recomputes for that.
 json put_recompute(Out out, Machine& machine, Config config,
                    std::shared_ptr<const data::DataSet> set, const Plan& plan) {
   config.run.recompute = false;
@@ -243,7 +242,7 @@ PlanReport explain_plan(const Config& config, std::shared_ptr<const data::DataSe
 
 std::string plan_source(const Config& config, const std::filesystem::path& data_dir) {
   Config untuned = config;
-  untuned.run.tune = false;  // the program is wanted, not the kernels that cover it
+  untuned.run.tune = false;  // only the program is needed, not the choice of kernels
   Machine machine(untuned.run, nullptr);
   Trainer trainer(machine, untuned, std::make_shared<data::DataSet>(load_data(untuned, data_dir)));
   return generated_source(trainer.runner().lowered().program, machine.runtime());

@@ -16,18 +16,18 @@ struct PlanReport {
   std::string json;
 };
 
-// What `ridgeline plan` prints for the training step of a config: the chosen kernels with their
+// The report of `ridgeline plan` for the training step of a config: the chosen kernels with their
 // layers and why they were chosen, memory and the limit; with `all` also the program, and every
 // candidate with its time or why it was refused. The JSON always has everything. With several ranks
 // it is the step that they make together; collective.
 PlanReport explain_plan(const Config& config, const std::filesystem::path& data_dir, bool all,
                         Communicator* ranks = nullptr);
-// The same for data that were loaded already.
+// Reports on data that are already loaded.
 PlanReport explain_plan(const Config& config, std::shared_ptr<const data::DataSet> set, bool all,
                         Communicator* ranks = nullptr);
 
-// The source of the GPU kernel that is generated for the training step of a config, or for a
-// machine without a GPU the one that an H200 would get.
+// Returns the source of the GPU kernel that is generated for the training step of a config; without
+// a GPU, the one that an H200 would get.
 std::string plan_source(const Config& config, const std::filesystem::path& data_dir);
 
 }  // namespace ridgeline::engine

@@ -14,7 +14,7 @@
 namespace ridgeline::engine {
 namespace {
 
-// Seconds that this machine takes for a host's memory to receive and send back so many bytes.
+// Returns the seconds that this machine takes to copy this many bytes to the host and back.
 double pcie_seconds(Runtime& runtime, double bytes) {
   if (runtime.device().is_host() || bytes == 0) return 0;
   std::vector<std::byte> host(static_cast<size_t>(bytes));

@@ -10,7 +10,8 @@
 namespace ridgeline::engine {
 namespace {
 
-// The members' nets side by side, each with its outputs made probabilities, and their mean.
+// Joins the members' nets side by side: each one's outputs become probabilities, followed by their
+// mean.
 nn::Graph joined(std::span<const LoadedModel> members, bool classes) {
   std::vector<nn::LayerPtr> layers;
   std::vector<std::vector<int>> inputs;

@@ -40,7 +40,7 @@ size_t Halving::quota(size_t rung) const {
   const auto able = size_t(
       std::ranges::count_if(arrivals, [](const Arrival& each) { return !std::isnan(each.score); }));
   const size_t share = arrivals.size() / factor_;
-  // The best one always goes on in the end.
+  // In the end the best member always goes on.
   if (is_complete(rung)) return std::min(able, std::max<size_t>(1, share));
   return synchronous_ ? 0 : std::min(able, share);
 }
@@ -71,8 +71,8 @@ void Halving::reached(size_t member, double score, bool ended) {
   arrive(rungs_[rung_of_[member]], {member, score, ended});
 }
 
-// In the order of scores; of equal ones the member with the lower number comes first, so that the
-// order of arrival does not matter.
+// Sorted by score; among equal scores the lower member number comes first, so that the order of
+// arrival does not matter.
 void Halving::arrive(Rung& rung, const Arrival& arrival) {
   const auto better = [](const Arrival& a, const Arrival& b) {
     const double low = -std::numeric_limits<double>::infinity();
@@ -82,7 +82,7 @@ void Halving::arrive(Rung& rung, const Arrival& arrival) {
   rung.arrivals.insert(std::ranges::upper_bound(rung.arrivals, arrival, better), arrival);
 }
 
-// What it scored at the rungs that it passed is not known, but it was among the best there.
+// Its scores at the rungs that it passed are unknown, but it was among the best there.
 void Halving::know(size_t member, double score, int64_t pruned_after) {
   ++known_;
   for (Rung& rung : rungs_) {
@@ -97,7 +97,7 @@ void Halving::know(size_t member, double score, int64_t pruned_after) {
 std::vector<Halving::Job> Halving::take_pruned() {
   std::vector<Job> pruned;
   for (size_t r = 0; r + 1 < rungs_.size(); ++r) {
-    // Those that come later move nobody up.
+    // Later arrivals cannot improve anybody's rank.
     const size_t safe =
         is_complete(r) ? quota(r) : std::max<size_t>(1, (waiting_.size() + known_) / factor_);
     for (size_t i = 0; i < rungs_[r].arrivals.size(); ++i) {

@@ -20,18 +20,18 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-constexpr int kAbandoned = -1;  // what stops the other members when one has failed
+constexpr int kAbandoned = -1;  // stops the other members when one has failed
 
-// What the members of a group share, as the first of them has it.
+// The state that the members of a group share, taken from the first of them.
 struct Group {
   size_t members = 0;
   KernelNames kernels{};
   std::optional<prof::Ceilings> ceilings{};
 };
 
-// Members whose launches are joint on a GPU, a thread each. Others follow one another there: when
-// they had threads and streams of their own, a graph that one thread captured was invalidated by
-// another (cudaErrorStreamCaptureInvalidated; which call does it is not known).
+// The most members with joint launches on a GPU, one thread each. Other members run one after
+// another: with threads and streams of their own, a graph that one thread captured was invalidated
+// by another (cudaErrorStreamCaptureInvalidated; the call that does it is unknown).
 constexpr size_t kMostTogether = 1024;
 
 std::vector<size_t> members_to_train(size_t members, const std::vector<bool>& wanted) {
@@ -42,8 +42,8 @@ std::vector<size_t> members_to_train(size_t members, const std::vector<bool>& wa
   return list;
 }
 
-// A thread's part in the joint launches of a GPU, from when it begins to work until it ends or has
-// nothing to do for a while.
+// Enters a thread into the joint launches of a GPU, from the start of its work until it ends or is
+// idle for a while.
 class Inside {
  public:
   explicit Inside(LaunchGroup* group) : group_(group) { enter(); }
@@ -62,7 +62,7 @@ class Inside {
 };
 
 // The state of one call of train_population(): threads take jobs until none is left.
-// A member's session belongs to the thread that has its job, and between jobs to nobody.
+// A member's session belongs to the thread that has its job, and between jobs to no thread.
 class Training {
  public:
   Training(const std::vector<Member>& members, const PopulationOptions& options)
@@ -87,7 +87,7 @@ class Training {
       plan_groups();
     }
     if (result_.layout.side_by_side == 1) {
-      work();  // here: a GPU belongs to the thread that opened it
+      work();  // on this thread, because a GPU belongs to the thread that opened it
     } else {
       work_together();
     }
@@ -135,8 +135,8 @@ class Training {
     layout.threads_each = threads / layout.side_by_side;
   }
 
-  // Plans the first member of each group, while nothing else disturbs what is measured. Members
-  // that follow one another are planned as they come.
+  // Plans the first member of each group while nothing else disturbs the measurements. Members that
+  // run one after another are planned when they start.
   void plan_groups() {
     if (result_.layout.side_by_side == 1) return;
     std::vector<bool> planned(groups_.size());
@@ -147,16 +147,16 @@ class Training {
       try {
         sessions_[i] = open(i, /*alone=*/options_.jobs == nullptr);
       } catch (const Error&) {
-        continue;  // the member's own job meets and reports it
+        continue;  // the member's own job will hit and report it
       }
       learn(i, *sessions_[i]);
-      // More than can run at once would only fill the memory; and another process may train it.
+      // More than can run at once would only fill the memory, and another process may train it.
       if (++kept > result_.layout.side_by_side || options_.jobs != nullptr) sessions_[i].reset();
     }
   }
 
-  // Plans the first member of each group, by the kernel whose launches are joint where that takes
-  // the program. What a session takes of the GPU's memory decides how many go on side by side.
+  // Plans the first member of each group, with the jointly launched kernel if that covers the
+  // program. The GPU memory of a session decides how many run side by side.
   void plan_on_gpu() {
     const Inside inside(launches_.get());
     std::vector<bool> planned(groups_.size());
@@ -183,7 +183,7 @@ class Training {
         most_bytes = std::max(most_bytes, before - std::min(before, after));
       } catch (const Error&) {
         group.kernels = {};
-        joint = false;  // the member's own job meets and reports it
+        joint = false;  // the member's own job will hit and report it
       }
     }
     const size_t room = std::max<size_t>(1, launches_->free_bytes() / 4 * 3 / most_bytes);
@@ -204,12 +204,12 @@ class Training {
     const int signal = SignalGuard::caught();
     return signal == 0 && options_.stop ? options_.stop() : signal;
   }
-  // Ranks go on until all have agreed to stop, which a session does.
+  // Ranks continue until all have agreed to stop, which a session does.
   bool is_stopped() const {
     return options_.ranks != nullptr ? stopped_ != 0 : asked_to_stop() != 0;
   }
 
-  // `alone`: no other process may have the member's folder.
+  // `alone`: no other process may use the member's folder.
   std::unique_ptr<TrainSession> open(size_t member, bool alone = true) {
     Config config = members_[member].config;
     TrainOptions options;
@@ -249,8 +249,8 @@ class Training {
     }
   }
 
-  // This thread works too. Where the system gives fewer threads than there were a moment ago, those
-  // that there are do all the work.
+  // This thread works too. If the system now grants fewer threads than before, those that exist do
+  // all the work.
   void work_together() {
     std::vector<std::jthread> others;
     try {
@@ -262,7 +262,7 @@ class Training {
     work_beside();
   }
 
-  // What is no Error (memory that is not there) must end the whole, not the process.
+  // An exception that is no Error (out of memory) must end the population, not the process.
   void work_beside() {
     try {
       work();
@@ -279,7 +279,7 @@ class Training {
     bool made = false;  // else the job was stopped
   };
 
-  // Trains a member up to a rung or to its end. What it throws becomes its result, or ends all.
+  // Trains a member up to a rung or to its end. An exception becomes its result, or ends all.
   Outcome make(const Halving::Job& job) {
     const size_t member = job.member;
     Outcome outcome;
@@ -293,7 +293,7 @@ class Training {
       }
       session->run_to_epoch(job.epochs);
       if (const int by = session->stopped_by(); by != 0) {
-        session->finish();  // keeps a checkpoint
+        session->finish();  // writes a checkpoint
         session.reset();
         int none = 0;
         stopped_.compare_exchange_strong(none, by);
@@ -304,7 +304,7 @@ class Training {
       if (outcome.ended) {
         conclude(member, job.prune);
       } else if (!options_.folder.empty()) {
-        session->save();  // files and memory of members that may never go on are few this way
+        session->save();  // limits the files and memory of members that may never go on
         session.reset();
       }
       return true;
@@ -323,7 +323,7 @@ class Training {
     tell(member, result);
   }
 
-  // Returns what f does, and whether the member has a result if it throws.
+  // Returns the result of f; if it throws, returns whether the member has a result.
   template <typename F>
   bool guard(size_t member, F f) {
     try {
@@ -359,7 +359,7 @@ class Training {
   const std::vector<size_t> list_;
   PopulationResult result_;
   bool one_by_one_ = true;
-  std::unique_ptr<LaunchGroup> launches_;  // of a GPU; outlives the sessions
+  std::unique_ptr<LaunchGroup> launches_;  // for a GPU; outlives the sessions
   std::vector<std::unique_ptr<TrainSession>> sessions_;
   std::vector<size_t> group_of_;
   std::vector<Group> groups_;

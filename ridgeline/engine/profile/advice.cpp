@@ -6,13 +6,13 @@
 #include "ridgeline/engine/progress.h"
 #include "ridgeline/prof/cost.h"
 
-// What to try next, from the numbers of a profile alone.
+// Advice on what to try next, from the numbers of a profile alone.
 namespace ridgeline::engine {
 namespace {
 
-constexpr size_t kMost = 2;  // sentences: nobody reads more
+constexpr size_t kMost = 2;  // sentences
 
-// What fusing two neighbours would save.
+// The time that fusing two neighbours would save.
 struct Fusion {
   size_t first = 0;
   double bytes = 0, seconds = 0;
@@ -48,7 +48,7 @@ void advise_quiet(const Profile& profile, std::vector<std::string>& advice) {
                   percent(share)));
 }
 
-// Kernels skip work (zeros behind a ReLU), find operands in caches and convolve with fewer
+// Kernels skip work (zeros after a ReLU), find operands in caches and convolve with fewer
 // multiplications (by a factor of 2.8 at most), but no arithmetic is three times as fast as the
 // fastest measured, and no launch or barrier takes half the time of an empty one.
 void advise_ceilings(const Profile& profile, std::vector<std::string>& advice) {
@@ -72,7 +72,7 @@ void advise_launches(const Profile& profile, std::vector<std::string>& advice) {
   double bound = 0;
   size_t count = 0;
   for (const KernelProfile& kernel : profile.kernels) {
-    // A kernel far above that roof has other troubles, however small the other roofs are.
+    // A kernel far above that roof has another bottleneck, however low the other roofs are.
     if (kernel.roofs.binding() != prof::Roof::launch || kernel.fraction < 0.5) continue;
     bound += kernel.share;
     ++count;
@@ -98,7 +98,8 @@ void advise_ranks(const Profile& profile, std::vector<std::string>& advice) {
           : "ranks that share cores or a GPU wait for their turn, and all for the slowest"));
 }
 
-// Copies between host and GPU: by their memory, their size and what runs beside them.
+// Advises on copies between host and GPU by their memory, their size and what runs at the same
+// time.
 void advise_copies(const Profile& profile, std::vector<std::string>& advice) {
   constexpr double kNoticed = 0.1, kSlow = 0.7;
   constexpr int64_t kSmall = 64 << 10, kMany = 100;
@@ -132,7 +133,8 @@ void advise_copies(const Profile& profile, std::vector<std::string>& advice) {
 }
 
 void advise_gaps(const Profile& profile, std::vector<std::string>& advice) {
-  // If a GPU's ranks talk through the host, their waiting lies between the kernels too.
+  // If the ranks of a GPU communicate through the host, their waiting time is also between the
+  // kernels.
   const bool sends = profile.ranks && profile.device != "cpu";
   const double gaps = profile.gaps - (sends ? profile.ranks->waited : 0);
   const double share = profile.total.median > 0 ? gaps / profile.total.median : 0;

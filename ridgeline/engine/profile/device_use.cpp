@@ -26,7 +26,7 @@ std::vector<Interval> merged(std::vector<Interval> all) {
   return result;
 }
 
-// Where at least two of the intervals lie, merged and sorted.
+// Returns where at least two of the intervals overlap, merged and sorted.
 std::vector<Interval> overlaps(std::vector<Interval> all) {
   std::sort(all.begin(), all.end(),
             [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
@@ -53,7 +53,7 @@ std::vector<Interval> intervals(const Records& records) {
   return all;
 }
 
-// One more of a kind that took so long.
+// Counts one more use that took this long.
 template <typename Count, typename Use>
 void add_time(double seconds, Count& count, Use& use) {
   use.least = count == 0 ? seconds : std::min(use.least, seconds);

@@ -5,7 +5,8 @@
 
 #include "ridgeline/engine/profile/profile.h"
 
-// Why host calls and GPU functions take different times, from the lists of a profile alone.
+// Explains why host calls and GPU functions take different times, from the lists of a profile
+// alone.
 namespace ridgeline::engine {
 namespace {
 

@@ -53,7 +53,7 @@ void put_kernels(Out out, const Profile& profile) {
                  1e6 * profile.total.median, 1e6 * profile.total.p10, 1e6 * profile.total.p90);
 }
 
-// How often each kernel was timed, and all its times in short.
+// Prints how often each kernel was timed, and a summary of its times.
 void put_passes(Out out, const Profile& profile) {
   size_t wide = 6;
   for (const KernelProfile& kernel : profile.kernels) wide = std::max(wide, kernel.label.size());

@@ -19,7 +19,7 @@
 namespace ridgeline::engine {
 namespace {
 
-// What carries the gradients, and what it should take for them.
+// Adds how the gradients are sent, and the time that this should take.
 void add_network(Profile& profile, Communicator& ranks, const Program& program) {
   RankUse& use = profile.ranks.emplace();
   use.count = ranks.size();
@@ -36,7 +36,7 @@ void add_network(Profile& profile, Communicator& ranks, const Program& program) 
   }
 }
 
-// What all profiles say, and the measurements.
+// Adds the measurements that all profiles have.
 void measure(Profile& profile, Machine& machine, Runner& runner, const Config& config,
              const ProfileOptions& options, DeviceTracer* tracer) {
   profile.device = to_string(machine.device());
@@ -46,7 +46,7 @@ void measure(Profile& profile, Machine& machine, Runner& runner, const Config& c
   profile.data = config.data.name;
   profile.threads = machine.threads();
   profile.plan_source = runner.explanation().source;
-  // Recording slows launches down: ceilings that are measured anew must not see it.
+  // Recording slows launches down, so ceilings must be measured without it.
   const Clock paused;
   if (tracer != nullptr) tracer->pause(true);
   profile.ceilings = machine.ceilings();
@@ -65,8 +65,8 @@ void measure(Profile& profile, Machine& machine, Runner& runner, const Config& c
 std::unique_ptr<DeviceTracer> tracer_for(const RunConfig& run, Profile& profile) {
   const Device device = choose_device(run.device);
   if (device.is_host()) return nullptr;
-  // Launches stay slower while recording pauses (3 us instead of 0.7 on an H200): the first profile
-  // on a machine opens it twice rather than measure such ceilings.
+  // Launches stay slower while recording pauses (3 us instead of 0.7 on an H200), so the first
+  // profile on a machine opens the device twice to measure its ceilings without a recorder.
   if (!Machine::keeps_ceilings(device)) Machine(run).ceilings();
   return trace_gpus(profile.no_device_trace);
 }

@@ -18,8 +18,8 @@ namespace {
 
 constexpr int kTracedPasses = 20;  // for the threads' balance
 constexpr int kTimelineSteps = 3;
-constexpr size_t kFewest = 5;  // quantiles of less mean nothing
-// Of whole launches with the recording on: enough for quantiles, and few enough to be kept.
+constexpr size_t kFewest = 5;  // quantiles of fewer are meaningless
+// Seconds of whole launches with the recording on: enough for quantiles, and few enough to keep.
 constexpr double kReplaySeconds = 0.5;
 constexpr int64_t kReplaySteps = 320;
 
@@ -40,7 +40,7 @@ std::string ops_text(const Program& program, const Choice& choice) {
   return text;
 }
 
-// Takes one plan's measurements, each kind in passes of its own.
+// Measures one plan, each quantity in passes of its own.
 class Profiler {
  public:
   Profiler(Machine& machine, Runner& runner, Profile& profile, DeviceTracer* tracer)
@@ -52,13 +52,13 @@ class Profiler {
         profile_(profile),
         tracer_(tracer),
         gpu_(!machine.device().is_host()),
-        // A CPU's steps cost the same however many a launch makes.
+        // A step on a CPU costs the same however many steps a launch makes.
         steps_(gpu_ ? runner.repeats() : 1),
         rates_(runner.lowered().lr ? size_t(runner.repeats()) : 0) {}
 
   void run(const ProfileOptions& options) {
     describe_kernels();
-    collect_calls();  // of the start-up
+    collect_calls();  // those of the start-up
     if (tracer_ != nullptr) tracer_->pause(true);
     const Clock paused;
     time_kernels(options);
@@ -73,7 +73,7 @@ class Profiler {
   }
 
  private:
-  // Sets learning rates of zero, so that the weights stay as they are in every pass.
+  // Sets learning rates of zero, so that no pass changes the weights.
   void reset() { runner_.set_inputs(0, 0, rates_); }
 
   void describe_kernels() {
@@ -99,7 +99,7 @@ class Profiler {
     }
   }
 
-  // Adds what a kernel sends to other ranks.
+  // Adds the communication of a kernel with other ranks.
   void add_travel(const Program& program, bool through_host, KernelProfile& kernel) const {
     for (size_t i = kernel.begin; i < kernel.end; ++i) {
       const auto* start = std::get_if<AllReduceStart>(&program.ops[i]);
@@ -109,7 +109,8 @@ class Profiler {
     }
   }
 
-  // Makes one pass over the kernels; a plan of one kernel makes all its steps at once, as in a run.
+  // Makes one pass over the kernels; a plan of one kernel makes all steps of a launch at once, as
+  // in a run.
   std::vector<double> kernel_pass() {
     if (gpu_) {  // keeps the GPU busy while the host gets ahead of it
       reset();
@@ -125,7 +126,7 @@ class Profiler {
     return runtime_.time_each(count, [&](size_t i) { plan_.run_choice(i); });
   }
 
-  // The time that the clock itself takes between two kernels; it matters only on a GPU.
+  // Returns the overhead of the clock between two kernels; it matters only on a GPU.
   double clock_seconds() {
     if (!gpu_ || profile_.kernels.size() == 1) return 0;
     reset();
@@ -136,15 +137,15 @@ class Profiler {
   void time_kernels(const ProfileOptions& options) {
     std::vector<double> totals, sums, waits;
     std::vector<std::vector<double>> times(profile_.kernels.size());
-    for (int i = 0; i < 2; ++i) {  // warm
+    for (int i = 0; i < 2; ++i) {  // warm up
       reset();
       plan_.run(steps_);
       kernel_pass();
     }
     const double clock = clock_seconds();
     const Clock spent;
-    // Alternates between the whole step and single kernels, so that a machine which slows down
-    // slows down both.
+    // Alternates between the whole step and single kernels, so that a change of the machine's speed
+    // affects both.
     while (agreed(totals.size() < kFewest ||
                   (int64_t(totals.size()) < options.steps && spent.seconds() < options.seconds))) {
       const double waited = ranks_ != nullptr ? ranks_->blocked_seconds() : 0;
@@ -186,11 +187,11 @@ class Profiler {
     ThreadTrace trace;
     reset();
     for (size_t i = 0; i < profile_.kernels.size(); ++i) {
-      // A sum that is waited for must have been started, and the other way round.
+      // A sum that is waited for must have been started, and vice versa.
       const KernelProfile& kernel = profile_.kernels[i];
       if (has_collectives(plan_.program(), kernel.begin, kernel.end)) continue;
       trace.take();
-      // A kernel that counts steps would run past its tables: it starts anew each time.
+      // A kernel that counts steps would run past its tables, so it is reset each time.
       for (int pass = 0; pass < kTracedPasses; ++pass) {
         reset();
         plan_.run_choice(i);
@@ -254,7 +255,7 @@ class Profiler {
     }
   }
 
-  // Adds to what the whole program did.
+  // Adds a trace to the totals of the whole program.
   void keep(const DeviceTrace& trace) {
     calls_.insert(calls_.end(), trace.calls.begin(), trace.calls.end());
     copies_.insert(copies_.end(), trace.copies.begin(), trace.copies.end());
@@ -334,8 +335,8 @@ class Profiler {
     profile_.in_launches = true;
   }
 
-  // A kernel between graphs runs mostly on the host, which the device's records do not show: keeps
-  // the times that events around it measured.
+  // A kernel between graphs runs mostly on the host, which the device's records do not show, so the
+  // times of events around it are kept.
   void keep_host_times(ReplayTimes& times) const {
     for (size_t i = 0; i < times.kernels.size(); ++i) {
       if (!plan_.choices()[i].kernel->traits.between_graphs) continue;
@@ -346,7 +347,7 @@ class Profiler {
     }
   }
 
-  // Without a tracer: adds the kernels' median times one after the other.
+  // Without a tracer, adds the kernels' median times one after the other.
   void record_kernels_alone() {
     const auto lane = profile_.timeline.lane(0, "kernels");
     double at = 0;
@@ -356,7 +357,7 @@ class Profiler {
     }
   }
 
-  // Gives each pass the time of the kernels that lie in it.
+  // Adds the time of its kernels to each pass.
   void add_up_passes() {
     const Program& program = plan_.program();
     const std::vector<prof::Pass> passes = prof::passes_of(program);
@@ -395,12 +396,12 @@ class Profiler {
   Profile& profile_;
   DeviceTracer* tracer_;
   const bool gpu_;
-  const int64_t steps_;  // a launch
+  const int64_t steps_;  // per launch
   const std::vector<double> rates_;
   std::vector<ApiRecord> calls_;
   std::vector<CopyRecord> copies_;
   std::vector<LaunchRecord> launches_;
-  std::vector<std::vector<double>> one_by_one_;  // [kernel][pass], as events took them
+  std::vector<std::vector<double>> one_by_one_;  // [kernel][pass], by events
 };
 
 }  // namespace

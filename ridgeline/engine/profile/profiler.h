@@ -4,8 +4,8 @@
 
 namespace ridgeline::engine {
 
-// Measures a plan, each kind of figure in passes of its own, into a profile that says already whose
-// it is and has its ceilings. `tracer`: of a GPU; may be null.
+// Measures a plan, each quantity in passes of its own. The profile's subject and ceilings are
+// already set. `tracer` is for a GPU and may be null.
 void take_profile(Machine& machine, Runner& runner, const ProfileOptions& options,
                   DeviceTracer* tracer, Profile& profile);
 

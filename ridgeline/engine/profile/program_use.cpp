@@ -13,12 +13,13 @@ namespace {
 
 double seconds_of(const timeval& time) { return double(time.tv_sec) + 1e-6 * double(time.tv_usec); }
 
-// Seconds since the system started this process, in its clock ticks of 10 ms; 0: unknown.
+// Returns the seconds since the system started this process, in its clock ticks of 10 ms; 0:
+// unknown.
 double elapsed_seconds() {
   std::ifstream file("/proc/self/stat");
   std::string text;
   std::getline(file, text);
-  // The name in parentheses may hold spaces; after it the start is the twentieth field.
+  // The name in parentheses may contain spaces; the start time is the twentieth field after it.
   const size_t name_end = text.rfind(')');
   if (name_end == std::string::npos) return 0;
   std::istringstream fields(text.substr(name_end + 1));

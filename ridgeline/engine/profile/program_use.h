@@ -4,6 +4,6 @@
 
 namespace ridgeline::engine {
 
-ProgramUse program_use();  // of this process; what the system does not tell stays 0
+ProgramUse program_use();  // of this process; unknown values stay 0
 
 }  // namespace ridgeline::engine

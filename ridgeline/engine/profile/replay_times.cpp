@@ -16,14 +16,14 @@ std::string like(const LaunchRecord& k) {
 }
 std::string like(const CopyRecord& copy) { return fmt::format("{} {}", copy.kind, copy.bytes); }
 
-// A launch or copy of a replay and the kernel it belongs to; -1 if no kernel launches its like.
+// A launch or copy of a replay and the kernel it belongs to; -1 if no kernel launches such a one.
 struct OwnedInterval {
   double begin, end;
   int kernel;
   size_t step;
 };
 
-// Knows which kernels launch what, in their order, and how much of it a replay has.
+// Records which kernels launch what, in their order, and how much of it a replay has.
 template <typename Record>
 class Owners {
  public:
@@ -37,7 +37,7 @@ class Owners {
     for (const Record& record : replay_) ++found_[like(record)];
   }
 
-  // The number of steps the replay has made; 0 if something is left over or missing.
+  // The number of steps of the replay; 0 if a record is left over or missing.
   size_t steps() const {
     std::set<size_t> counts;
     for (const auto& [key, kernels] : kernels_) {
@@ -48,8 +48,8 @@ class Owners {
     return counts.size() == 1 ? *counts.begin() : 0;
   }
 
-  // Adds all records of the replay. A record belongs to a kernel if the replay has its like exactly
-  // as often as `steps` passes over the kernels launch it.
+  // Adds all records of the replay. A record belongs to a kernel if the replay has such records
+  // exactly as often as `steps` passes over the kernels launch them.
   void add_intervals(size_t steps, std::vector<OwnedInterval>& intervals) const {
     std::map<std::string, size_t> seen;
     for (const Record& record : replay_) {

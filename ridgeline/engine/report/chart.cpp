@@ -16,14 +16,14 @@ namespace {
 constexpr double kWidth = 720, kHeight = 420;
 constexpr double kLeft = 70, kRight = 170, kTop = 46, kBottom = 56;
 constexpr double kLogRatio = 20;
-constexpr size_t kMostDots = 60;  // of a line; more would hide it
-// Told apart by most colour-blind people as well.
+constexpr size_t kMostDots = 60;  // per line; more would hide it
+// These are also distinguishable for most colour-blind people.
 constexpr const char* kColours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                     "#e69f00", "#56b4e9", "#8c6bb1", "#666666"};
 
 using prof::xml_text;
 
-// The labels as numbers, if all of them are.
+// Returns the labels as numbers, if all are numbers.
 std::optional<std::vector<double>> numbers(const std::vector<std::string>& labels) {
   std::vector<double> values;
   for (const std::string& label : labels) {
@@ -37,7 +37,7 @@ std::optional<std::vector<double>> numbers(const std::vector<std::string>& label
   return values;
 }
 
-// Positions of the labels, scaled to [0, 1].
+// Returns the positions of the labels, scaled to [0, 1].
 std::vector<double> positions(const Chart& chart) {
   const std::vector<std::string>& labels = chart.x;
   std::vector<double> at;
@@ -75,7 +75,7 @@ struct Axis {
   double at(double value) const { return (value - low) / (high - low); }
 };
 
-// Round numbers around the data, about five ticks.
+// Returns an axis with round numbers around the data and about five ticks.
 Axis round_axis(const Chart& chart) {
   double low = chart.bars ? 0 : INFINITY, high = chart.bars ? 0 : -INFINITY;
   for (const auto& line : chart.series) {

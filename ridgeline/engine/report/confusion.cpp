@@ -11,7 +11,7 @@
 namespace ridgeline::engine {
 namespace {
 
-constexpr int kMostClasses = 64;  // a matrix of more is no longer looked at
+constexpr int kMostClasses = 64;  // a larger matrix is unreadable
 constexpr size_t kPairs = 6, kImages = 4;
 constexpr int64_t kBatch = 256;
 
@@ -34,10 +34,10 @@ std::vector<int32_t> predict(Trainer& trainer, const data::SampleSet& set) {
   return given;
 }
 
-// The classes that a model gives to the samples of a set.
+// The classes that a model predicts for the samples of a set.
 struct Confusion {
-  std::vector<std::vector<int64_t>> counts;  // [true class][given class]
-  std::vector<int32_t> given;                // of each sample
+  std::vector<std::vector<int64_t>> counts;  // [true class][predicted class]
+  std::vector<int32_t> given;                // predicted class of each sample
 
   struct Pair {
     int32_t truth = 0, given = 0;

@@ -10,10 +10,11 @@ namespace ridgeline::engine {
 
 class Trainer;
 
-// Height and width of a sample that can be shown as a grey image; zeros for any other.
+// Returns height and width if a sample can be shown as a grey image; else zeros.
 std::pair<int, int> image_extent(const Shape& sample);
 
-// The matrix over the test set, and sample images of the worst confusions if samples are images.
+// Returns the confusion matrix over the test set, and samples of the worst confusions if they are
+// images.
 std::string confusions_html(Trainer& trainer);
 
 }  // namespace ridgeline::engine

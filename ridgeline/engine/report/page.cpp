@@ -34,7 +34,7 @@ void write_text_file(const std::filesystem::path& path, const std::string& text)
 }
 
 std::string plan_html(const Profile& profile) {
-  // What matters most comes first: a phone shows the rest when it is pulled to the side.
+  // The most important columns come first: on a phone the others need scrolling.
   prof::HtmlTable table;
   table.head = {"kernel", "us", "share",  "roof", "of it",  "p10",     "p90",
                 "FLOP",   "B",  "FLOP/s", "B/s",  "FLOP/B", "threads", "ops"};
@@ -173,7 +173,7 @@ class ReportObserver final : public TrainObserver {
                                                                 &EvalPoint::accuracy)));
     }
     page.section("Timeline of the run", chart_html(prof::timeline_svg(timeline_)));
-    // Whoever stops a run wants it to end.
+    // A run that was stopped should end quickly.
     if (report.stopped_by == 0) {
       page.section("Test set", scores_html(report.test, trainer));
       page.section("Confusions", confusions_html(trainer));
@@ -186,7 +186,7 @@ class ReportObserver final : public TrainObserver {
   }
 
  private:
-  // Unlike xml_text() it keeps the line breaks.
+  // Unlike xml_text(), keeps line breaks.
   static std::string lines_html(const std::string& text) {
     std::string out;
     for (const char c : text) {
@@ -247,7 +247,7 @@ class ReportObserver final : public TrainObserver {
     for (const TrainPoint& point : train_) add(point.epoch, point.*of_train, NAN, NAN);
     for (const EvalPoint& point : validation_) add(point.epoch, NAN, point.*of_test, NAN);
     for (const EvalPoint& point : test_) add(point.epoch, NAN, NAN, point.*of_test);
-    // A run of less than an epoch has no whole one: all its points are named.
+    // A run of less than an epoch has no labelled point, so all points get labels.
     if (std::ranges::all_of(chart.x, &std::string::empty)) {
       for (size_t i = 0; i < chart.x.size(); ++i) chart.x[i] = fmt::format("{:.2g}", chart.at[i]);
     }

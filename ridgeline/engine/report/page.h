@@ -9,16 +9,16 @@ namespace ridgeline::engine {
 
 struct Profile;
 
-// report.html, roofline.svg and trace.json of a profile.
+// Writes report.html, roofline.svg and trace.json of a profile.
 void write_report(const Profile& profile, const std::filesystem::path& folder);
 
-// The kernels of a profile under its ceilings, which it must have.
+// Returns the kernels of a profile under its ceilings, which it must have.
 prof::Roofline roofline_of(const Profile& profile);
 
 // Sections that several pages share.
 void add_environment(prof::Page& page, const std::string& machine);
 void write_page(const prof::Page& page, const std::filesystem::path& folder);
-// Throws io where it could not be written: known before the work, not after it.
+// Throws Error(io) if the page could not be written: call it before the work, not after it.
 void check_page(const std::filesystem::path& folder);
 
 }  // namespace ridgeline::engine

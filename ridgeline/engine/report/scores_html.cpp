@@ -15,7 +15,7 @@
 namespace ridgeline::engine {
 namespace {
 
-constexpr size_t kMostPoints = 2000;  // of a scatter plot; more only make the page larger
+constexpr size_t kMostPoints = 2000;  // of a scatter plot; more only enlarge the page
 constexpr int kMostClasses = 200;     // of the table
 constexpr int64_t kMostOutputs = 8;   // that are drawn
 
@@ -69,7 +69,8 @@ std::string classes_html(const data::SampleSet& set, const std::vector<float>& o
          (probabilities ? chart_html(chart) : "");
 }
 
-// Points (x, y) as dots, with about five labels on the x axis; `line`: where y equals x, else 0.
+// Draws points (x, y) as dots, with about five labels on the x axis; `line` is where y equals x,
+// else 0.
 std::string scatter_html(const std::string& title, const std::string& y_title,
                          const std::vector<std::pair<double, double>>& points, bool diagonal) {
   Chart chart;
@@ -95,7 +96,7 @@ std::string scatter_html(const std::string& title, const std::string& y_title,
   return chart_html(chart);
 }
 
-// In the units of the data, where a preparation has scaled them.
+// Values are in the units of the data if a preparation has scaled them.
 std::string values_html(const data::SampleSet& set, const std::vector<float>& from,
                         const data::Preparation* preparation) {
   const auto floats = set.targets.span<const float>();

@@ -8,9 +8,9 @@ namespace ridgeline::engine {
 
 class Trainer;
 
-// The metrics of the test set after its last evaluation. Of classes: a table of each, and how often
-// predictions of each confidence are right. Of values: predicted against true, and what is left
-// over.
+// Shows the metrics of the test set after its last evaluation. For classes: a table with
+// each, and the calibration of predictions. For values: predicted against true, and the
+// residuals.
 std::string scores_html(const Evaluation& test, const Trainer& trainer);
 
 }  // namespace ridgeline::engine

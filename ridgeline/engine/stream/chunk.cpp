@@ -5,7 +5,7 @@
 namespace ridgeline::engine {
 namespace {
 
-// Follows the head of a result.
+// These follow the head of a result.
 struct Sizes {
   int64_t labels = 0, outputs = 0, text = 0;
   int32_t wide = 0, error_kind = 0;

@@ -14,8 +14,8 @@ namespace ridgeline::engine {
 enum class ChunkKind : int64_t {
   chunk,   // root to rank: samples to compute
   go,      // root to rank: begin with what was sent so far (scatter)
-  stop,    // root to rank: nothing more comes
-  begun,   // rank to root, the first: it waits for no rank but the root from now on
+  stop,    // root to rank: no more chunks
+  begun,   // rank to root, the first: from now on it waits only for the root
   ready,   // rank to root: it takes `count` chunks at a time
   result,  // rank to root
   report,  // rank to root, the last: its times, as text
@@ -26,13 +26,13 @@ struct ChunkHead {
   int64_t number = 0;        // chunks are counted in the order of the input, from 0
   int64_t first_sample = 0;  // its index in the input
   int64_t count = 0;         // of samples
-  // Of texts: where the chunk begins in its file, and the fields of every record of a csv file.
+  // For texts: where the chunk begins in its file, and the fields of every record of a csv file.
   int64_t line = 1;
   int64_t columns = 0;
-  int64_t cut_short = 0;  // 1: has fewer samples than asked for, and is not the last
+  int64_t cut_short = 0;  // 1: has fewer samples than requested, but is not the last
 };
 
-// Some samples as they are in the file, behind a head, so that they can be sent unchanged.
+// Samples as stored in the file, after a head, so that they can be sent unchanged.
 class Chunk {
  public:
   Chunk() : buffer_(sizeof(ChunkHead)) { set_head({}); }
@@ -57,15 +57,15 @@ class Chunk {
   std::vector<uint8_t> buffer_;
 };
 
-// The model's answers for a chunk, or the reason why it could not be read.
+// The model's outputs for a chunk, or the reason why it could not be read.
 struct ChunkResult {
   int64_t number = 0, first_sample = 0, count = 0;
   std::vector<int32_t> labels;
-  std::vector<double> outputs;  // [count, classes], or empty when only labels are wanted
+  std::vector<double> outputs;  // [count, classes], or empty if only labels are wanted
   std::string error;            // empty: none
   ErrorKind error_kind = ErrorKind::data;
 
-  // Makes a message of it. Probabilities are sent as fp32 unless `wide`.
+  // Packs it into a message. Probabilities are sent as fp32 unless `wide`.
   std::vector<uint8_t> pack(bool wide) const;
   static ChunkResult unpack(const Chunk& message);
 };

@@ -15,18 +15,18 @@ constexpr std::pair<Delivery, std::string_view> kNames[] = {
     {Delivery::scatter, "scatter"},
 };
 
-// Results that may wait for earlier ones, for each chunk that may be under way: a rank may be this
-// many times slower than the others before they wait for it.
+// Results that may wait for earlier ones, for each chunk in flight: a rank may be this many times
+// slower than the others before they wait for it.
 constexpr int64_t kWindow = 32;
 
-// A rank that gets through its first chunks faster than this, in seconds each, asks for twice as
-// many at a time: the way to the root and back then counts (two under way fill 89 % of a link of 1
+// A rank that finishes its first chunks faster than this, in seconds each, asks for twice as many
+// at a time, because the latency to the root then matters (two in flight fill 89 % of a link of 1
 // Gb/s with chunks of 784 kB, four 92 %). Others keep few, so that the last chunks are spread
 // evenly.
 constexpr double kShortChunk = 0.02;
 constexpr int64_t kTried = 8;
 
-constexpr auto kLook = std::chrono::milliseconds(100);  // for a signal that stops the run
+constexpr auto kLook = std::chrono::milliseconds(100);  // interval of checks for signals
 
 std::vector<uint8_t> signal(ChunkKind kind, int64_t count = 0) {
   Chunk chunk;
@@ -50,9 +50,9 @@ std::string_view name(Delivery delivery) {
 }
 
 void Pace::wait(Event& event, bool moved, bool busy) {
-  constexpr int kSeldom = 40;  // polls without anything: slower it does not get
+  constexpr int kSeldom = 40;  // idle polls until the longest interval
   idle_ = moved ? 0 : std::min(idle_ + 1, kSeldom);
-  // Messages on their way need a hand every 50 us; the rest can wait for a millisecond.
+  // Messages in flight need a poll every 50 us; otherwise a millisecond suffices.
   const int shift = std::min(idle_ / 8, busy ? 1 : 5);
   event.wait_for(microseconds(idle_ == 0 ? 0 : 25 << shift));
 }
@@ -144,7 +144,7 @@ bool ChunkRoot::dispatch() {
   return any;
 }
 
-// The rank that gets the chunk, or null: nobody may have it yet.
+// Returns the rank that gets the chunk, or null if no rank may have it yet.
 ChunkRoot::Peer* ChunkRoot::choose(int64_t number) {
   const int first = options_.root_computes ? 0 : 1;
   const auto living = int64_t(peers_.size()) - first;
@@ -262,8 +262,8 @@ void ChunkRoot::bury_lost() {
   if (newly_lost_.empty()) return;
   for (const int rank : newly_lost_) bury(peers_[size_t(rank)]);
   newly_lost_.clear();
-  // A broadcast goes from rank to rank: whoever has not got through the last one yet may wait for
-  // the lost rank for ever.
+  // A broadcast goes from rank to rank: a rank that is still inside the last one might wait for the
+  // lost rank forever.
   for (Peer& peer : peers_) {
     if (!peer.begun) bury(peer);
   }
@@ -275,7 +275,7 @@ void ChunkRoot::bury(Peer& peer) {
   messages_->forget(peer.rank);
   for (const int64_t number : peer.out) again_.push_back(kept_.at(number));
   peer.out.clear();
-  // The last is handed out first: the earliest, which the writer waits for.
+  // The last element is handed out first: the earliest chunk, which the writer waits for.
   std::ranges::sort(again_, std::greater<>(), [](const Chunk& c) { return c.head().number; });
   RankTimes times;
   times.rank = peer.rank;
@@ -343,7 +343,7 @@ void run_chunk_rank(Workers& workers, dist::Messages& messages, Event& event, co
         messages.send(0, std::move(body));
       }
     }
-    // After its report nobody listens to a rank any more.
+    // After its report the root no longer receives from a rank.
     while (auto result = stopped ? std::nullopt : workers.take()) {
       moved = true;
       messages.send(0, result->pack(wide));

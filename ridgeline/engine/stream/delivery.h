@@ -11,19 +11,19 @@
 
 namespace ridgeline::engine {
 
-// How chunks get from the root to the ranks.
+// The order in which the root sends chunks to the ranks.
 enum class Delivery {
-  credits,      // each to whoever asks first; two or more under way to every rank
+  credits,      // to whichever rank asks first; two or more in flight to every rank
   interleaved,  // round-robin; the next is sent while one is computed
   nonblocking,  // round-robin, in rounds: one to each rank, all at once, then all results
-  blocking,     // as nonblocking, but one send after the other
-  scatter,      // all of the file in equal parts before anything is computed
+  blocking,     // like nonblocking, but one send after the other
+  scatter,      // the whole file in equal parts before anything is computed
 };
 Delivery parse_delivery(const std::string& name);  // throws usage
 std::string_view name(Delivery delivery);
 
-// Times of polling: often while something moves, seldom while nothing does, so that a rank with one
-// core has it for computing.
+// Controls polling: often while messages arrive, rarely otherwise, so that a rank with one core has
+// it for computing.
 class Pace {
  public:
   // Waits for the event, or until it is time to poll again.
@@ -33,27 +33,27 @@ class Pace {
   int idle_ = 0;
 };
 
-// The root's part: hands out the chunks of a source, among others to its own workers, and passes
-// the results on. Chunks in memory are bounded by credits, results that wait for earlier ones by a
-// window: a rank that is far behind holds the others up before it makes the root hold everything.
+// The root's part: hands out the chunks of a source, also to its own workers, and passes the
+// results on. Credits bound the chunks in memory, and a window bounds the results that wait for
+// earlier ones: a rank that is far behind delays the others before the root has to hold everything.
 class ChunkRoot {
  public:
   struct Options {
     Delivery delivery = Delivery::credits;
     int ranks = 1;
-    bool survive = false;  // chunks are kept until their results are there
-    bool keep = false;     // the same, for who wants to look at them with their results
+    bool survive = false;  // chunks are kept until their results arrive
+    bool keep = false;     // keeps them for callers that want them with their results
     bool root_computes = true;
-    std::function<bool()> stopped{};  // asked all the while: whether to leave
+    std::function<bool()> stopped{};  // polled: whether to end
   };
   // `messages` is null for one rank.
   ChunkRoot(SourceReader& reader, Workers& workers, ResultWriter& writer, dist::Messages* messages,
             Event& event, const RunClock& clock, const Options& options);
 
-  // Until everything is written, or a fault: everything before it is written. Throws it. Or until
-  // it is to leave.
+  // Runs until everything is written, until an error, which it throws once all earlier results are
+  // written, or until it is stopped.
   void run();
-  // Tells the ranks that this was all, and what they report of themselves. The root's is the first.
+  // Tells the ranks that no more follows, and returns their reports, beginning with the root's.
   std::vector<RankTimes> finish(const RankTimes& own);
 
   void lose(int rank);         // from any thread; with `survive`
@@ -65,7 +65,7 @@ class ChunkRoot {
     int rank = 0;  // the root's own workers are rank 0's
     int credits = 0;
     bool lost = false, begun = false, said_ready = false, reported = false;
-    std::vector<int64_t> out;  // numbers of chunks it has
+    std::vector<int64_t> out;  // numbers of the chunks it has
   };
 
   bool dispatch();
@@ -90,8 +90,8 @@ class ChunkRoot {
   std::vector<Peer> peers_;
   std::vector<Chunk> again_;  // chunks of lost ranks
   int64_t handed_ = 0;        // chunks taken from the reader
-  int64_t total_ = -1;        // scatter: chunks in all
-  bool gone_ = false;         // scatter: all was sent
+  int64_t total_ = -1;        // scatter: total number of chunks
+  bool gone_ = false;         // scatter: everything was sent
   std::vector<RankTimes> reports_;
   double network_ = 0, busy_since_ = -1;
 
@@ -100,7 +100,7 @@ class ChunkRoot {
   std::map<int64_t, Chunk> kept_;
 };
 
-// Any other rank's part: asks for chunks, gives them to its workers, returns the results.
+// The part of any other rank: requests chunks, passes them to its workers, returns the results.
 void run_chunk_rank(Workers& workers, dist::Messages& messages, Event& event, const RunClock& clock,
                     RankTimes own, Delivery delivery, bool wide, bool spans);
 

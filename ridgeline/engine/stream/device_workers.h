@@ -9,8 +9,8 @@
 namespace ridgeline::engine {
 
 // Returns the settings of this rank's workers in an inference run, one for each device that
-// run.device names ("cuda:all", "cuda:0,1", "cpu,cpu", or one as anywhere else), each with its
-// share of the threads. Collective. Throws usage.
+// run.device names ("cuda:all", "cuda:0,1", "cpu,cpu", or a single one), each with its share of the
+// threads. Collective. Throws Error(usage).
 std::vector<RunConfig> device_workers(const RunConfig& run, Communicator* ranks);
 
 }  // namespace ridgeline::engine

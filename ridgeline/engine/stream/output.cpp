@@ -43,7 +43,7 @@ OutputFile::OutputFile(const std::filesystem::path& path, Recognise ours)
   struct stat status {};
   const bool there = ::stat(path.c_str(), &status) == 0;
   renames_ = !there || S_ISREG(status.st_mode);
-  if (renames_ && there) {  // a link is followed
+  if (renames_ && there) {  // follows a link
     std::error_code ignored;
     const auto whole = std::filesystem::canonical(path, ignored);
     if (!ignored) path_ = whole;
@@ -60,8 +60,8 @@ OutputFile::OutputFile(const std::filesystem::path& path, Recognise ours)
   if (fd_ < 0) fail(part_, "open");
 }
 
-// Two that grow the same part would mix their lines, so whoever writes it has it locked until it
-// has its name.
+// Two processes that append to the same part would mix their lines, so the writer keeps it locked
+// until it is renamed.
 void OutputFile::reserve_part() {
   for (;;) {
     fd_ = ::open(part_.c_str(), O_WRONLY | O_CLOEXEC | O_CREAT | O_NOFOLLOW, 0666);
@@ -69,9 +69,9 @@ void OutputFile::reserve_part() {
     struct stat mine {
     }, there{};
     const bool locked = ::flock(fd_, LOCK_EX | LOCK_NB) == 0;
-    const bool busy = !locked && errno == EWOULDBLOCK;  // else: a disk that has no locks
-    // Whoever had it may have finished it meanwhile: then this is the whole file, not to be
-    // touched.
+    const bool busy = !locked && errno == EWOULDBLOCK;  // otherwise the file system has no locks
+    // The previous holder may have finished it meanwhile: then this is the complete file, which
+    // must not be changed.
     const bool same = ::fstat(fd_, &mine) == 0 && ::stat(part_.c_str(), &there) == 0 &&
                       mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
     if (same && !busy && ::ftruncate(fd_, 0) == 0) return;
@@ -136,7 +136,7 @@ void OutputFile::append_file(const std::filesystem::path& other) {
 void OutputFile::finish() {
   finished_ = true;
   if (stdout_) return;
-  keep_ = true;  // whatever fails now, the results are all there
+  keep_ = true;  // from now on the results are complete, whatever fails
   if (renames_ && ::fsync(fd_) != 0) fail(part_, "sync");
   if (renames_ && ::rename(part_.c_str(), path_.c_str()) != 0) {
     fail(path_, "put the new file in place");

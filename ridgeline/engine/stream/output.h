@@ -6,11 +6,11 @@
 
 namespace ridgeline::engine {
 
-// A file that grows while results come: under the name `<path>.part` until finish() has put it on
-// disk in its place. Left without finish() it stays as it is if keep() was called, else it goes.
-// "-" is stdout; a pipe or a device is written to as it is. Throws io, also when another process
-// has the part open, and usage when there is a file of either name that holds something which
-// `ours` does not recognise by its first bytes.
+// A file that grows as results arrive, named `<path>.part` until finish() syncs and renames it.
+// Without finish() the part is kept if keep() was called, else removed. "-" is stdout; a pipe
+// or a device is written to directly. Throws Error(io), also if another process has the part
+// open, and Error(usage) if a file of either name exists whose first bytes `ours` does not
+// recognise.
 class OutputFile {
  public:
   using Recognise = bool (*)(std::string_view head);
@@ -20,14 +20,14 @@ class OutputFile {
   OutputFile& operator=(const OutputFile&) = delete;
 
   bool write(std::string_view text);  // false: nobody reads stdout any more
-  // Writes over the first bytes of what there is. Not for stdout or a pipe, which have no
-  // beginning.
+  // Overwrites the first bytes. Not for stdout or a pipe, which cannot
+  // seek.
   void rewrite_begin(std::string_view bytes);
   bool can_rewrite() const { return renames_; }
   void append_file(const std::filesystem::path& other);
   void finish();
   void keep() { keep_ = true; }
-  // What there is of the results if the run ends now: "labels.csv.part", or empty.
+  // The file with the results so far if the run ends now: "labels.csv.part", or empty.
   std::string unfinished() const { return renames_ ? part_.string() : std::string(); }
 
  private:

@@ -6,8 +6,8 @@
 namespace ridgeline::engine {
 namespace {
 
-// The samples of a file or folder of fields, prepared as the model's training data were. A chunk
-// holds them as the model takes them: bytes of pixels, or floats.
+// The samples of a file or folder of fields, prepared like the model's training data. A chunk holds
+// them in the model's input type: bytes of pixels, or floats.
 class PreparedSource final : public SampleSource {
  public:
   PreparedSource(const std::filesystem::path& path, const LoadedModel& model)

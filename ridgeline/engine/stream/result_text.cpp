@@ -12,7 +12,7 @@
 namespace ridgeline::engine {
 namespace {
 
-constexpr size_t kNpyHeader = 128;  // bytes, magic and all; a multiple of 64
+constexpr size_t kNpyHeader = 128;  // bytes, including the magic; a multiple of 64
 constexpr std::string_view kNpyStart{"\x93NUMPY\x01\0", 8};
 constexpr std::string_view kNpyFirstKey = "{'shape': (";
 

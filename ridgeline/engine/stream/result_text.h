@@ -17,7 +17,7 @@ struct WriterOptions {
   int64_t outputs = 0;                          // of a sample
   std::vector<std::string> class_names{};       // none: labels are numbers
   char letter = 'p';  // names the outputs: p0, p1, ...; with class names p_cat, p_dog, ...
-  const data::Target* target = nullptr;  // of values: restored to the units of the data
+  const data::Target* target = nullptr;  // for values: converts them to the units of the data
   bool wide = false;                     // outputs are fp64
   bool header = true;
   int64_t first = 0;  // the number of the first chunk
@@ -32,8 +32,8 @@ class ResultText {
   // Appends all results of a chunk.
   void append(const ChunkResult& result, std::string& text) const;
 
-  // The header of a .npy array of so many samples; its size is the same for all. Its keys come in
-  // another order than NumPy writes them, by which is_infer_output() knows files of our own.
+  // Returns the header of a .npy array of this many samples; its size is always the same. Its keys
+  // are in another order than NumPy's, by which is_infer_output() recognises our own files.
   std::string npy_header(int64_t samples) const;
 
  private:
@@ -44,7 +44,7 @@ class ResultText {
   std::vector<std::string> column_names() const;
 
   WriterOptions options_;
-  std::vector<std::string> labels_;  // class names as they are written
+  std::vector<std::string> labels_;  // class names in output form
 };
 
 }  // namespace ridgeline::engine

@@ -19,8 +19,8 @@ std::unique_ptr<SampleSource> make_text_source(std::unique_ptr<data::ByteStream>
                                                const data::TextColumns& columns,
                                                const data::TextPlace& place = {});
 
-// Reads a file or folder of fields for a model of one's own data. Throws usage for options that
-// only other models have.
+// Reads a file or folder of fields for a model of a user's own data. Throws Error(usage) for
+// options that only other models have.
 std::unique_ptr<SampleSource> make_prepared_source(const std::filesystem::path& path,
                                                    const LoadedModel& model,
                                                    const InputOptions& options);

@@ -15,9 +15,9 @@
 namespace ridgeline::engine {
 namespace {
 
-constexpr int64_t kMostImage = int64_t{1} << 26;  // pixels of one that is to be resized
+constexpr int64_t kMostImage = int64_t{1} << 26;  // pixels of an image that is resized
 
-// Returns what the model's own config says about texts, or null if it was trained on none.
+// Returns the text settings of the model's own config, or null if it was trained on other data.
 const TextConfig* texts_of(const LoadedModel& model) {
   return model.config.data.text ? &*model.config.data.text : nullptr;
 }
@@ -58,7 +58,8 @@ class ImageSource final : public SampleSource {
   void read(int64_t most, std::vector<uint8_t>& buffer, ChunkHead& head) override {
     const size_t have = buffer.size();
     head.count = samples_.read(std::min(most, most_), buffer);
-    // All chunks but the last have equally many, so that a launch can be prepared for them.
+    // All chunks but the last have the same number of samples, so that a launch can be prepared for
+    // them.
     if (codes_ > 0) {
       check_codes(std::span(buffer).subspan(have), codes_, samples_.shape().numel(),
                   head.first_sample, coding_.file);
@@ -67,7 +68,7 @@ class ImageSource final : public SampleSource {
 
   data::SampleStream samples_;
   int64_t most_ = std::numeric_limits<int64_t>::max();
-  int64_t codes_;  // that the model knows, where its samples are codes; 0: they are not
+  int64_t codes_;  // number of codes that the model knows; 0: samples are not codes
   SampleCoding coding_;
 };
 
@@ -125,7 +126,7 @@ std::optional<data::TextColumns> text_columns(const std::filesystem::path& file,
     return {};
   }
   data::TextColumns columns = texts->columns;
-  columns.label.clear();  // nobody asks for it here
+  columns.label.clear();  // not needed here
   columns.format = options.format == InputFormat::csv     ? data::TextFormat::csv
                    : options.format == InputFormat::lines ? data::TextFormat::lines
                    : options.format == InputFormat::jsonl ? data::TextFormat::jsonl

@@ -15,12 +15,12 @@ namespace ridgeline::engine {
 enum class InputFormat { automatic, idx, raw, csv, lines, jsonl };
 
 struct InputOptions {
-  InputFormat format = InputFormat::automatic;  // by the file: IDX's magic, then its name's ending
-  std::vector<std::string> columns;  // of texts: names, numbers or keys; none: the model's
+  InputFormat format = InputFormat::automatic;  // by the IDX magic, then by the file extension
+  std::vector<std::string> columns;  // of texts: names, numbers or keys; empty: the model's
 };
 
 // How the bytes of a chunk become samples of a model. The rank that has opened the file sends it to
-// those that have not.
+// the others.
 struct SampleCoding {
   std::string file;  // for messages
   bool text = false;
@@ -31,8 +31,8 @@ struct SampleCoding {
   static SampleCoding from_text(const std::string& text);
 };
 
-// Decodes chunks into samples: images are resized where the model's config says so, texts are
-// parsed and encoded. Used by several threads at once.
+// Decodes chunks into samples: images are resized if the model's config says so, texts are parsed
+// and encoded. Thread-safe.
 class Decoder {
  public:
   Decoder(const LoadedModel& model, SampleCoding coding);
@@ -40,7 +40,7 @@ class Decoder {
   bool identity() const { return !coding_.text && !resize_; }  // a chunk's body is its samples
   bool text() const { return coding_.text; }
   int64_t features() const { return features_; }
-  // Writes uint8 [count, features] to `samples`. Throws data with the file and the line.
+  // Writes uint8 [count, features] to `samples`. Throws Error(data) with the file and the line.
   void decode(const Chunk& chunk, std::vector<uint8_t>& samples) const;
 
  private:
@@ -52,13 +52,13 @@ class Decoder {
   std::optional<data::TextCoding> text_;
 };
 
-// An input file cut into chunks, in bounded memory: a chunk of texts is cut short where they are
-// long, and one of images that are to become smaller where they are large.
+// An input file divided into chunks, in bounded memory: a chunk has fewer samples if its texts are
+// long, or if its images are large and will be reduced.
 class SampleSource {
  public:
   virtual ~SampleSource() = default;
   virtual const SampleCoding& coding() const = 0;
-  // Reads up to `most` more samples; false when there are none. Numbers the chunks.
+  // Reads up to `most` more samples; returns false if there are none. Numbers the chunks.
   bool next(int64_t most, Chunk& chunk);
   // Sets the numbers of the first chunk and of its first sample, for a source that reads a later
   // part of a file.
@@ -75,13 +75,13 @@ class SampleSource {
   int64_t number_ = 0, sample_ = 0;
 };
 
-// Throws data when the file cannot be the model's input, usage when it is not clear how.
+// Throws Error(data) if the file cannot be the model's input, Error(usage) if it is ambiguous.
 std::unique_ptr<SampleSource> open_samples(const std::filesystem::path& file,
                                            const LoadedModel& model, const InputOptions& options);
 
-// Opens this rank's part of a plain file, which has about as many bytes as any other's. Samples are
-// numbered on from those of the parts before it, chunks from 0. Collective; every rank reads its
-// part once to count. Throws usage for a gzip file.
+// Opens this rank's part of a plain file; all parts have about equally many bytes. Samples are
+// numbered after those of the parts before, chunks from 0. Collective; every rank reads its part
+// once to count. Throws Error(usage) for a gzip file.
 std::unique_ptr<SampleSource> open_shard(const std::filesystem::path& file,
                                          const LoadedModel& model, const InputOptions& options,
                                          Communicator& ranks);

@@ -8,7 +8,7 @@
 namespace ridgeline::engine {
 namespace {
 
-// A range of a file's bytes that holds the file open.
+// A range of a file's bytes; it keeps the file open.
 class ShardBytes final : public data::ByteStream {
  public:
   ShardBytes(const std::filesystem::path& path, Range bytes)
@@ -21,7 +21,7 @@ class ShardBytes final : public data::ByteStream {
   data::FilePart part_;
 };
 
-// Calls use(bytes) on the bytes of a range, a block at a time, until it returns false.
+// Calls use(bytes) on the bytes of a range, block by block, until it returns false.
 template <typename F>
 void for_blocks(data::InputFile& file, Range range, F use) {
   std::vector<char> block(size_t{1} << 20);
@@ -41,7 +41,7 @@ int64_t count(data::InputFile& file, Range range, char wanted) {
   return found;
 }
 
-// Returns the place behind the first line end from `at` on that is outside quotes.
+// Returns the position after the first line end from `at` on that is outside quotes.
 int64_t next_record(data::InputFile& file, int64_t at, bool quoted, bool csv) {
   int64_t place = at, found = -1;
   for_blocks(file, {at, file.size()}, [&](std::string_view bytes) {
@@ -90,7 +90,7 @@ Head read_head(const std::filesystem::path& path, const data::TextColumns& colum
   return head;
 }
 
-// Returns the sum of what the ranks before this one give. Collective.
+// Returns the sum of the values of the ranks before this one. Collective.
 int64_t sum_before(Communicator& ranks, int64_t mine) {
   std::vector<int64_t> all(size_t(ranks.size()));
   ranks.all_gather(&mine, all.data(), sizeof(mine));
@@ -114,7 +114,7 @@ std::unique_ptr<SampleSource> open_text_part(const std::filesystem::path& path,
   const bool csv = columns.format == data::TextFormat::csv;
   const Range share = split(file.size() - head.bytes, ranks.rank(), ranks.size());
   const int64_t begin = head.bytes + share.begin;
-  // Whether a share begins inside a quoted field is known when the quotes before it are counted.
+  // Whether a share begins inside a quoted field is known once the quotes before it are counted.
   const Range own{begin, head.bytes + share.end};
   const int64_t quotes = csv ? sum_before(ranks, count(file, own, '"')) : 0;
   int64_t start = head.bytes;
@@ -130,7 +130,7 @@ std::unique_ptr<SampleSource> open_text_part(const std::filesystem::path& path,
   const Range part{start, is_last ? file.size() : starts[size_t(ranks.rank()) + 1]};
 
   data::TextPlace place = head.place;
-  place.begins_file = false;  // the byte order mark is not among the bytes of any part
+  place.begins_file = false;  // the byte order mark is in no part
   place.line = 1 + head.lines + sum_before(ranks, count(file, part, '\n'));
   int64_t records = 0;
   data::TextSplitter counter(std::make_unique<ShardBytes>(path, part), head.columns, place);

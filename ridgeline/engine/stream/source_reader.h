@@ -12,19 +12,19 @@
 
 namespace ridgeline::engine {
 
-// Reads a few chunks ahead of whoever takes them, by a thread of its own.
+// Reads a few chunks ahead of the consumer, on its own thread.
 class SourceReader {
  public:
-  // At most `ahead` chunks of up to `samples` samples wait, fewer where they are large; 0: all of
-  // the file. The event is set when one more waits.
+  // At most `ahead` chunks of up to `samples` samples wait, fewer if they are large; 0: the whole
+  // file. The event is set when another chunk is ready.
   SourceReader(SampleSource& source, int64_t samples, size_t ahead, Event& event);
   ~SourceReader();
 
-  const Chunk* peek();  // the next one; null: not read yet, or the end
+  const Chunk* peek();  // the next one; null: not read yet, or at the end
   Chunk take();
-  bool at_end();    // all that could be read were taken
-  bool complete();  // nothing more will be read
-  void check();     // throws what reading has thrown
+  bool at_end();    // all readable chunks were taken
+  bool complete();  // the reader is done
+  void check();     // rethrows an error of the reader
   size_t waiting();
   double bytes() const { return bytes_; }
 

@@ -49,7 +49,7 @@ std::string seconds_or_none(double value) { return value < 0 ? "-" : fmt::format
 
 }  // namespace
 
-// From the kernel: main() has no way to know how long the libraries took to load.
+// Asks the kernel, because main() cannot know how long the libraries took to load.
 double RunClock::process_age() {
   std::ifstream stat("/proc/self/stat"), uptime("/proc/uptime");
   std::string line;
@@ -159,7 +159,7 @@ void add_to_timeline(const std::vector<RankTimes>& ranks, prof::Timeline& timeli
     double computed = rank.start;
     for (const DeviceTimes& device : rank.devices)
       computed = std::max(computed, device.compute_end);
-    if (rank.results_out >= computed) {  // from the end of all computing until they were out
+    if (rank.results_out >= computed) {  // from the end of all computation until they were written
       timeline.add({timeline.lane(rank.rank, "results"),
                     "results out",
                     "output",

@@ -8,12 +8,12 @@
 
 namespace ridgeline::engine {
 
-// Seconds since the root's process was started, on every rank: the ranks set their clocks by one
-// barrier, so that they agree to within the time of a message.
+// Seconds since the start of the root's process, on every rank: the ranks synchronise their clocks
+// at one barrier, so they agree to within the time of a message.
 class RunClock {
  public:
-  RunClock();  // of a process alone
-  // `age_then`: how old the root's process was at the barrier that this rank has just left.
+  RunClock();  // for a single process
+  // `age_then` is the age of the root's process at the barrier that this rank has just left.
   explicit RunClock(double age_then);
 
   double now() const {
@@ -39,7 +39,7 @@ struct DeviceTimes {
 };
 
 struct ChunkSpan {
-  int device = 0;  // of the rank; -1: decoding, by any of its threads; -2: on its way to the rank
+  int device = 0;  // of the rank; -1: decoding, by any of its threads; -2: in flight to the rank
   int64_t number = 0;
   double begin = 0, copied = 0, computed = 0, end = 0;  // in, computing until, results out until
 };
@@ -50,17 +50,17 @@ struct RankTimes {
   std::string host;
   bool lost = false;
   double start = 0, results_out = -1;
-  double decoding = 0;            // seconds, of all its threads that do
-  double network = 0;             // seconds in which a message was on its way
+  double decoding = 0;            // seconds, of all decoding threads
+  double network = 0;             // seconds in which a message was in flight
   double sent = 0, received = 0;  // bytes
   std::vector<DeviceTimes> devices;
-  std::vector<ChunkSpan> spans;  // when a trace is wanted; the latest are left out when many
+  std::vector<ChunkSpan> spans;  // if a trace is wanted; beyond a limit the latest are dropped
 
   std::string to_json(bool with_spans) const;
   static RankTimes from_json(const std::string& text);
 };
 
-// The table of a terminal.
+// Returns the table for a terminal.
 std::string to_table(const std::vector<RankTimes>& ranks);
 void add_to_timeline(const std::vector<RankTimes>& ranks, prof::Timeline& timeline);
 

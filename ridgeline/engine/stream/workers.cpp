@@ -8,7 +8,7 @@
 namespace ridgeline::engine {
 namespace {
 
-constexpr size_t kMostSpans = 100'000;  // of a rank: a trace beyond that opens nowhere
+constexpr size_t kMostSpans = 100'000;  // per rank: viewers cannot open larger traces
 
 void add_span(std::vector<ChunkSpan>& spans, const ChunkSpan& span) {
   if (spans.size() < kMostSpans) spans.push_back(span);
@@ -20,13 +20,13 @@ Workers::Workers(const LoadedModel& model, const Decoder& decoder, const WorkerO
                  const RunClock& clock, Event& event)
     : model_(model), decoder_(decoder), options_(options), clock_(clock), event_(event) {
   const int decoders = decoder.identity() || options.echo ? 0 : std::max(1, options.decoders);
-  // One chunk computes and one waits for each device; each decoder has one at hand.
+  // For each device one chunk computes and one waits; each decoder has one in reserve.
   credits_ = options.credits > 0 ? options.credits : int(2 * options.devices.size()) + decoders;
   times_.devices.resize(options.devices.size());
   for (size_t i = 0; i < options.devices.size(); ++i) {
     times_.devices[i].device = options.devices[i].device;
   }
-  // An engine takes as many threads as it can use, so all others are made before one begins.
+  // An engine takes as many threads as it can use, so all other threads are created first.
   std::unique_lock engines_wait(starting_);
   try {
     for (size_t i = 0; i < options.devices.size(); ++i) {
@@ -34,7 +34,7 @@ Workers::Workers(const LoadedModel& model, const Decoder& decoder, const WorkerO
     }
     for (int i = 0; i < decoders; ++i) threads_.emplace_back([this] { run_decoder(); });
   } catch (const std::exception&) {  // no more threads, or no memory for them
-    // One decoder does the work of several, more slowly.
+    // One decoder can do the work of several, more slowly.
     if (threads_.size() > options.devices.size()) return;
     begin_stop();
     engines_wait.unlock();
@@ -107,7 +107,7 @@ void Workers::wait_ready() {
 void Workers::arrived(int64_t number, double seconds) {
   const double now = clock_.now();
   const std::scoped_lock lock(mutex_);
-  // A trace's lane shows one thing at a time.
+  // A trace's row shows one event at a time.
   const double begin = std::max(now - seconds, last_arrival_);
   last_arrival_ = now;
   add_span(times_.spans, {-2, number, begin, begin, begin, now});
@@ -155,7 +155,8 @@ void Workers::fail() {
   event_.set();
 }
 
-// A chunk that cannot be read is a result too: what comes before it in the input is not lost.
+// A chunk that cannot be read is a result too, so that the chunks before it in the input are not
+// lost.
 void Workers::run_decoder() try {
   while (auto given = next_given()) {
     const ChunkHead head = given->chunk.head();

@@ -15,41 +15,41 @@
 namespace ridgeline::engine {
 
 struct WorkerOptions {
-  std::vector<RunConfig> devices;  // one plan and one thread each; the same device may come twice
-  int decoders = 1;                // threads that decode chunks into samples, where that is work
+  std::vector<RunConfig> devices;  // one plan and one thread each; a device may occur twice
+  int decoders = 1;                // threads that decode chunks into samples, if needed
   int credits = 0;                 // chunks it takes at a time; 0: enough to keep all threads busy
   int64_t batch = 256;             // the most samples of a chunk
-  bool outputs = true;             // else labels alone
+  bool outputs = true;             // else only labels
   bool logits = false;             // outputs are those of the last layer, before any softmax
-  bool spans = false;              // keep what a trace shows
-  bool echo = false;  // label 0 for everything, without a model: what is left is the transport
+  bool spans = false;              // record spans for a trace
+  bool echo = false;  // label 0 for everything, without a model: measures only the transport
 };
 
-// The devices of this process at work: chunks go in, results come out, in any order. Decoding,
-// copying and computing of different chunks go on at the same time.
+// The devices of this process: chunks go in, results come out, in any order. Decoding, copying and
+// computing of different chunks overlap.
 class Workers {
  public:
-  // The model must outlive it. `event` is set when a result is there or a thread has failed.
+  // The model must outlive it. `event` is set when a result is ready or a thread has failed.
   Workers(const LoadedModel& model, const Decoder& decoder, const WorkerOptions& options,
           const RunClock& clock, Event& event);
-  ~Workers();  // chunks that were not finished are dropped
+  ~Workers();  // drops unfinished chunks
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
 
   int credits() const { return credits_; }
-  void give(Chunk chunk);             // at most credits() that have not come out
-  std::optional<ChunkResult> take();  // throws what a thread has thrown
+  void give(Chunk chunk);             // at most credits() may be unfinished
+  std::optional<ChunkResult> take();  // rethrows a thread's exception
   void hold(bool held);               // while held, chunks are taken but not computed
-  void wait_ready();                  // until all engines are; throws what a thread has thrown
-  // For the trace: a chunk has just come in, and took that long since it was announced.
+  void wait_ready();                  // until all engines are ready; rethrows a thread's exception
+  // For the trace: a chunk has just arrived, this long after it was announced.
   void arrived(int64_t number, double seconds);
   RankTimes times() const;  // devices, spans and decoding
 
  private:
   struct Samples {
     ChunkHead head;
-    Chunk chunk;                 // of an identity decoder
-    std::vector<uint8_t> bytes;  // else
+    Chunk chunk;                 // if the decoder is the identity
+    std::vector<uint8_t> bytes;  // otherwise
     double in = 0;
   };
   struct Given {
@@ -77,7 +77,7 @@ class Workers {
   int credits_ = 0;
 
   mutable std::mutex mutex_;
-  std::mutex starting_;  // one engine is made at a time: they measure kernels
+  std::mutex starting_;  // one engine is made at a time, because they measure kernels
   std::condition_variable given_wake_, samples_wake_, ready_wake_;
   std::deque<Given> given_;
   std::deque<Samples> samples_;

@@ -6,7 +6,7 @@
 #include <utility>
 
 namespace ridgeline::engine {
-// The part of the first rank looks like a whole output; others have no header: "17,3,0.1,...".
+// The part of the first rank looks like a complete output; others have no header: "17,3,0.1,...".
 bool is_infer_part(std::string_view head) {
   const std::string_view digits = "0123456789";
   const size_t comma = std::min(head.find_first_not_of(digits), head.size());
@@ -52,7 +52,7 @@ void ResultWriter::finish(int64_t end) {
 }
 
 void ResultWriter::flush_and_close() {
-  if (!flushed_.exchange(true)) writing_.lock();  // for good: the process is about to end
+  if (!flushed_.exchange(true)) writing_.lock();  // never unlocked: the process ends
 }
 
 void ResultWriter::run() try {

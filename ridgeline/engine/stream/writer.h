@@ -17,12 +17,12 @@
 
 namespace ridgeline::engine {
 
-// Results, which come in any order, as lines of the output in the order of the input: by a thread
-// of its own, so that neither formatting nor the disk holds anything up.
+// Writes results, which arrive in any order, as lines in the order of the input. It has its own
+// thread, so that neither formatting nor the disk blocks the others.
 class ResultWriter {
  public:
-  // `seen` is called with each result in its order, by the writer's thread. The event is set when
-  // something was written.
+  // The writer's thread calls `seen` with each result in order. The event is set when something was
+  // written.
   ResultWriter(OutputFile& output, const WriterOptions& options, Event& event,
                std::function<void(const ChunkResult&)> seen = {});
   ~ResultWriter();
@@ -31,13 +31,13 @@ class ResultWriter {
   int64_t next() const { return next_; }        // all chunks before this one are written
   int64_t written() const { return written_; }  // samples
   const ResultText& text() const { return text_; }
-  bool closed() const { return closed_; }  // nobody reads any more
-  // Waits until the header and the chunks before `end` are written. Throws what the thread has
-  // thrown: a result that is an error is thrown when all before it are written.
+  bool closed() const { return closed_; }  // the reader of stdout has gone
+  // Waits until the header and the chunks before `end` are written. Rethrows the thread's
+  // exception; a result that is an error is thrown once all before it are written.
   void finish(int64_t end);
-  void check();  // throws what the thread has thrown
-  // From another thread, before the process ends: the line being written is the last one, and
-  // whole.
+  void check();  // rethrows the thread's exception
+  // Called from another thread before the process ends: completes the line being written, which is
+  // the last.
   void flush_and_close();
 
  private:

@@ -25,7 +25,7 @@ struct Kept {
   std::map<size_t, SweepPoint> points;
 };
 
-// A line that was cut off when its writer was killed counts as not written.
+// A line that was truncated because its writer was killed is ignored.
 Kept read_journal(const fs::path& file) {
   Kept kept;
   const std::string text = read_text_file(file, ErrorKind::io);
@@ -102,7 +102,7 @@ void SweepJournal::open() {
   if (size == 0) {
     begin = first_line() + "\n";
   } else {
-    // A line that was cut off must not swallow the next one.
+    // Ends a truncated line, so that the next one is readable.
     char last = '\n';
     if (::pread(file_, &last, 1, size - 1) == 1 && last != '\n') begin = "\n";
   }

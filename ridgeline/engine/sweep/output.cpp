@@ -14,7 +14,8 @@ namespace {
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
-// What combinations are compared by: the test set only where there is no other.
+// Returns the evaluation by which combinations are compared: the test set only if there is no
+// other.
 const Evaluation& compared(const TrainReport& report) {
   return report.validation ? *report.validation : report.test;
 }
@@ -30,7 +31,7 @@ std::string number(double value) {
   return std::isfinite(value) ? fmt::format("{:.6g}", value) : "";
 }
 
-// Rows of text, columns padded to their widest.
+// Returns rows of text with columns padded to their widest entry.
 std::string align(const std::vector<std::vector<std::string>>& rows) {
   std::vector<size_t> widths(rows.front().size());
   for (const auto& row : rows) {
@@ -45,7 +46,7 @@ std::string align(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
-// The key with the most values: its values become the x axis.
+// Returns the key with the most values, which becomes the x axis.
 size_t widest_key(const Sweep& sweep) {
   size_t widest = 0;
   for (size_t i = 1; i < sweep.choices.size(); ++i) {
@@ -148,7 +149,7 @@ std::string to_json_text(const Sweep& sweep) {
     if (point.error.empty()) {
       entry["report"] = to_json(point)["report"];
       if (point.pruned_after > 0) entry["pruned_after"] = point.pruned_after;
-      // The test set is for the one that was chosen without it.
+      // The test set is reported only for the point that was chosen without it.
       for (const auto& [name, metric] : kMetrics) {
         if (sweep.chosen && *sweep.chosen != p) entry["report"].erase(std::string(name));
       }
@@ -174,7 +175,7 @@ Chart to_chart(const Sweep& sweep, const std::string& metric) {
     std::string name;
     for (size_t i = 0; i < sweep.keys.size(); ++i) {
       if (i == x) continue;
-      // The last part of a key says enough beside a line: "lr" of "train.optimizer.lr".
+      // The last part of a key is a sufficient label: "lr" of "train.optimizer.lr".
       const std::string& key = sweep.keys[i];
       if (!name.empty()) name += ", ";
       name += key.substr(key.rfind('.') + 1) + "=" + point.values[i];

@@ -47,7 +47,7 @@ std::vector<double> metric_of_points(const Sweep& sweep, const std::string& metr
   return values;
 }
 
-// From grey, the worst, to orange.
+// Interpolates from grey, the worst, to orange.
 std::string colour(double goodness) {
   const auto mix = [&](int from, int to) {
     return int(std::lround(from + (to - from) * goodness));
@@ -70,7 +70,7 @@ std::string svg_head(const std::string& title) {
          text_at(kWidth / 2, 18, title);
 }
 
-// The last part of a key says enough beside an axis: "lr" of "train.optimizer.lr".
+// The last part of a key is a sufficient label: "lr" of "train.optimizer.lr".
 std::string short_name(const std::string& key) { return key.substr(key.rfind('.') + 1); }
 
 size_t index_of(const std::vector<std::string>& choices, const std::string& value) {

@@ -13,11 +13,11 @@ namespace ridgeline::engine {
 // worst (grey) to the best (orange).
 std::string parallel_coordinates_svg(const Sweep& sweep, const std::string& metric);
 
-// The metric over the two keys with the most values, as the best of the other keys' combinations;
-// empty when fewer than two keys are swept.
+// Shows the metric over the two keys with the most values, as the best of the other keys'
+// combinations; empty if fewer than two keys are swept.
 std::string heat_map_svg(const Sweep& sweep, const std::string& metric);
 
-// report.html in `folder`: the chart, both pictures and the table.
+// Writes report.html in `folder`: the chart, both pictures and the table.
 void write_report(const Sweep& sweep, const std::string& metric,
                   const std::filesystem::path& folder);
 

@@ -13,7 +13,7 @@ using nlohmann::json;
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
-// JSON has neither NaN nor infinities; null stands for them.
+// JSON has no NaN or infinity; null stands for them.
 double number(const json& from, const char* key) {
   const auto found = from.find(key);
   return found != from.end() && found->is_number() ? found->get<double>() : kNone;

@@ -6,9 +6,9 @@
 
 namespace ridgeline::engine {
 
-// A point as a line of the journal, or as one rank sends it to another. What is read back has all
-// that tables, charts and the choice of the best need, and its report as JSON.
+// Converts a point to a line of the journal, or to a message between ranks. A point that is read
+// back has everything that tables, charts and the choice of the best need, and its report as JSON.
 nlohmann::json to_json(const SweepPoint& point);
-SweepPoint read_point(const nlohmann::json& json);  // throws data when it is no such point
+SweepPoint read_point(const nlohmann::json& json);  // throws Error(data) if it is not a point
 
 }  // namespace ridgeline::engine

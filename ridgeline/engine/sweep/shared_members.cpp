@@ -23,8 +23,8 @@ using nlohmann::json;
 using SteadyClock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 
-// Messages are JSON. To a rank: {job}, {stop: signal or 0}. From it: {places} once it can begin,
-// {job, score, ended, point} of a job that it has made, {left: signal or 0} as the last.
+// Messages are JSON. To a rank: {job}, {stop: signal or 0}. From a rank: {places} once it can
+// begin, {job, score, ended, point} when a job is done, {left: signal or 0} as the last.
 json packed(const Halving::Job& job) { return {job.member, job.epochs, job.prune}; }
 
 Halving::Job read_job(const json& from) {
@@ -43,10 +43,10 @@ std::optional<std::pair<int, json>> receive(dist::Messages& messages) {
                                               message->body.size()}));
 }
 
-// Messages on their way need a hand often; for the next one there is time.
+// Messages in flight need frequent polling; waiting for the next one does not.
 void pause(Event& event, bool busy) { event.wait_for(microseconds(busy ? 50 : 1000)); }
 
-// Trains on a thread of its own, because messages are this one's. `stop` is what ends it early.
+// Trains on another thread, because this thread handles messages. `stop` ends it early.
 PopulationResult train_beside(const std::vector<Member>& members, PopulationOptions options,
                               std::atomic<int>& stop, const std::function<void()>& poll) {
   options.stop = [&] { return stop.load(); };
@@ -84,7 +84,7 @@ class Root {
     PopulationResult result = train_beside(members, options, stop_, [this] { poll(); });
     if (!result.failed) dismiss(result.stopped_by);
     const std::lock_guard lock(mutex_);
-    // A launcher that does not let them go on ends the others within a second or two.
+    // A launcher that does not tolerate lost ranks ends the others within a second or two.
     if (result.stopped_by != 0 && SteadyClock::now() - lost_at_ < std::chrono::seconds(10)) {
       throw_error(ErrorKind::comm,
                   "{}, and a signal ended the others: mpirun --enable-recovery lets them go on{}",
@@ -139,8 +139,8 @@ class Root {
     }
   }
 
-  // By the watch's thread. A process that ends closes its connections and its files, with their
-  // locks, in no order that is known: the last are given a moment.
+  // Called by the watchdog's thread. A process that ends closes its connections, its files and
+  // their locks in no defined order, so the latter get a moment.
   void lose(int rank, const std::string& what) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     {
@@ -180,11 +180,11 @@ class Root {
   Event event_;
   std::mutex mutex_;
   std::set<int> newly_lost_;
-  std::string lost_;  // the last that was lost, in words
+  std::string lost_;  // description of the last lost rank
   SteadyClock::time_point lost_at_{};
 };
 
-// The jobs that the root has for this rank, and what became of them.
+// The jobs that the root has for this rank, and their results.
 class RankJobs final : public MemberJobs {
  public:
   RankJobs(dist::RankCommunicator& ranks,
@@ -269,7 +269,7 @@ class RankJobs final : public MemberJobs {
   std::condition_variable came_;
   std::deque<Halving::Job> inbox_;
   std::deque<json> outbox_;
-  std::map<size_t, json> points_;  // of jobs whose end is not yet reported
+  std::map<size_t, json> points_;  // of jobs whose end is not reported yet
 };
 
 }  // namespace

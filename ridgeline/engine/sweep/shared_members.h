@@ -11,10 +11,10 @@ namespace ridgeline::engine {
 // Called on the root, by one thread at a time, for each result of another rank.
 using TakePoint = std::function<void(size_t member, SweepPoint point)>;
 
-// train_population() on ranks that share the members out: each asks the root for jobs, and stays
-// until all are done. Jobs of a rank that is lost go to the others. What `options.finished` is
-// called with on another rank becomes a point by `make`, and comes to the root's `take`. Throws
-// comm if the launcher ends the run because of a lost rank.
+// train_population() on ranks that divide the members: each requests jobs from the root, and stays
+// until all are done. Jobs of a lost rank go to the others. On other ranks `make` turns the
+// arguments of `options.finished` into a point, which is passed to `take` on the root. Throws
+// Error(comm) if the launcher ends the run because of a lost rank.
 PopulationResult train_shared(dist::RankCommunicator& ranks, const std::vector<Member>& members,
                               PopulationOptions options,
                               const std::function<SweepPoint(size_t, const MemberResult&)>& make,

@@ -45,7 +45,7 @@ std::string label_of(const std::vector<std::string>& keys, const std::vector<std
   return label;
 }
 
-// Every combination, the last key fastest.
+// Returns every combination, with the last key varying fastest.
 std::vector<std::vector<std::string>> combine(
     const std::vector<std::vector<std::string>>& choices) {
   std::vector<std::vector<std::string>> all{{}};
@@ -62,7 +62,7 @@ std::vector<std::vector<std::string>> combine(
   return all;
 }
 
-// What the configs name, each loaded once; a model that does not fit its data is found here.
+// Loads the sets that the configs name, each once, and checks that the models fit their data.
 using Sets = std::map<std::string, std::shared_ptr<const data::DataSet>>;
 Sets load_sets(const std::vector<Config>& configs, const SweepOptions& options) {
   Sets sets;
@@ -77,7 +77,7 @@ Sets load_sets(const std::vector<Config>& configs, const SweepOptions& options) 
   return sets;
 }
 
-// By the monitor of each run's config, which is the same for all unless it is swept.
+// Compares by the monitor of each run's config, which is the same for all unless it is swept.
 std::optional<size_t> choose(const std::vector<SweepPoint>& points) {
   std::optional<size_t> best;
   for (size_t i = 0; i < points.size(); ++i) {
@@ -125,7 +125,7 @@ std::vector<std::string> split_values(const std::string& text) {
 
 namespace {
 
-// The combinations that a study asks for, as `keys`, `choices` and a config each.
+// The combinations of a study: `keys`, `choices` and a config each.
 struct Study {
   std::vector<std::string> keys;
   std::vector<std::vector<std::string>> choices, combinations;
@@ -159,7 +159,7 @@ Study read_study(const std::filesystem::path& config, const std::vector<std::str
     study.configs.push_back(load_config(config, all));
     if (options.adjust) options.adjust(study.configs.back());
   }
-  // Once for all runs, so that what there is to say about it is said once.
+  // Chosen once for all runs, so that its message appears once.
   std::string settled;
   for (Config& each : study.configs) {
     if (each.run.device != "auto") continue;
@@ -172,7 +172,7 @@ Study read_study(const std::filesystem::path& config, const std::vector<std::str
   return study;
 }
 
-// Text that differs for studies whose results do not belong together.
+// Returns a text that differs for studies whose results do not belong together.
 std::string identity(const Study& study) {
   std::string text;
   for (const Config& each : study.configs) {
@@ -184,7 +184,7 @@ std::string identity(const Study& study) {
   return data::sha256(std::as_bytes(std::span(text)));
 }
 
-// Keeps the best `most` models of those that ran to their end.
+// Keeps the best `most` models of those that completed.
 void keep_best(std::vector<Sweep::Model>& best, const std::vector<SweepPoint>& points,
                Sweep::Model model, size_t most) {
   const auto score = [&](const Sweep::Model& each) { return points[each.point].score; };
@@ -196,7 +196,7 @@ void keep_best(std::vector<Sweep::Model>& best, const std::vector<SweepPoint>& p
   if (best.size() > most) best.pop_back();
 }
 
-// One call of sweep(): members are combinations.
+// The state of one call of sweep(); members are combinations.
 class Running {
  public:
   Running(Study study, const SweepOptions& options)
@@ -231,7 +231,7 @@ class Running {
     if (outcome.failed) {
       result.failed.emplace(outcome.failed->kind(),
                             label(outcome.failed_member) + ": " + outcome.failed->what());
-      // What one of several ranks meets must end them all.
+      // An error on one of several ranks must end them all.
       if (ranks_ != nullptr) throw *result.failed;
     }
     collect(result);
@@ -240,14 +240,14 @@ class Running {
 
  private:
   bool root() const { return ranks_ == nullptr || ranks_->is_root(); }
-  // Ranks share the combinations out, unless they share the work of each.
+  // Ranks divide the combinations among them, unless they share the work of each.
   bool shares_out() const { return ranks_ != nullptr && !options_.one_by_one; }
   PopulationOptions population_options() {
     PopulationOptions population;
     population.one_by_one = options_.one_by_one;
     population.prune = options_.prune;
     population.models = options_.models > 0;
-    // Ranks that share the work of each member keep results alone.
+    // Ranks that share the work of each member keep only results.
     if (!options_.out.empty() && (ranks_ == nullptr || shares_out())) {
       population.folder = SweepJournal::members(options_.out);
     }
@@ -282,14 +282,14 @@ class Running {
     journal_.emplace(options_.out, identity(study_), members_.size(), options_.resume,
                      options_.force);
     for (auto& [member, point] : journal_->points()) {
-      // A sweep that was killed right after it wrote the line has not come to this.
+      // A sweep that was killed right after writing the line did not get here.
       remove_member(member, /*keep_model=*/options_.models > 0 && point.error.empty());
       points_[member] = std::move(point);
       done_[member] = true;
     }
   }
 
-  // Every rank leaves out what the root knows to be done, and prunes by it.
+  // Every rank skips the members that the root knows to be done, and prunes by their results.
   void share_done() {
     if (ranks_ == nullptr) return;
     nlohmann::json list = nlohmann::json::array();
@@ -315,7 +315,7 @@ class Running {
             each.pruned_after,           each.score,  {}};
   }
 
-  // A result of this process or, without a model, of another rank. Any thread may call.
+  // Takes a result of this process or, without a model, of another rank. Thread-safe.
   void take(size_t member, const SweepPoint& point, const std::vector<std::byte>* model = nullptr) {
     const std::lock_guard lock(taking_);
     points_[member] = point;
@@ -330,7 +330,7 @@ class Running {
     ++reported_;
   }
 
-  // What a member keeps for its resume is of no use once its result is in the journal.
+  // The files for a member's resume are useless once its result is in the journal.
   void remove_member(size_t member, bool keep_model) const {
     const std::filesystem::path folder = member_folder(SweepJournal::members(options_.out), member);
     std::error_code ignored;

@@ -7,13 +7,13 @@
 
 namespace ridgeline::engine {
 
-// The best evaluation of the validation set so far. Only evaluations that the config asks for by
-// eval_every count, so that a run made in parts chooses as one made in one go.
+// The best evaluation of the validation set so far. Only evaluations that eval_every schedules
+// count, so that a run made in parts chooses like one made in one go.
 struct BestWeights {
   int64_t step = -1;   // after which it was made; -1: there was none
   double value = 0;    // of train.monitor
   int64_t waited = 0;  // evaluations since then
-  Snapshot weights;    // of that step, without the optimizer's state; empty unless they are kept
+  Snapshot weights;    // of that step, without the optimizer's state; empty unless kept
 
   // Whether a value of this metric is better than the best. NaN never is.
   bool is_beaten_by(double now, Metric metric) const {

@@ -1,4 +1,5 @@
-// What a checkpoint says of its run: all of it that needs neither a trainer nor a kernel.
+// Reads and compares the facts about a run in a checkpoint that need neither a trainer nor a
+// kernel.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -85,7 +86,7 @@ CheckpointInfo read_checkpoint_info(const nn::TensorFile& file) {
 
 std::string changed_settings(const Config& kept, const Config& now) {
   Config before = kept;
-  // What may change. Of the data its hash decides, wherever it lies now.
+  // These may change. Data are compared by their hash, wherever they are now.
   before.data.name = now.data.name;
   if (before.data.text && now.data.text) {
     before.data.text->train = now.data.text->train;
@@ -109,7 +110,7 @@ std::string changed_settings(const Config& kept, const Config& now) {
   before.run.deterministic = now.run.deterministic;
   before.run.tune = now.run.tune;
   before.run.recompute = now.run.recompute;
-  constexpr size_t kShort = 40;  // longer ones are in the files, for who wants to compare
+  constexpr size_t kShort = 40;  // longer values are in the files
   std::string changed;
   for (const Difference& found : differences(to_toml(now), to_toml(before))) {
     if (!changed.empty()) changed += ", ";

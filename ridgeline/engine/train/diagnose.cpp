@@ -7,14 +7,14 @@
 namespace ridgeline::engine {
 namespace {
 
-// Names an op's layer, "layer 2 (relu)", and whether it is the gradient or the update of it.
+// Names an op's layer, "layer 2 (relu)", and whether the op is its gradient or its update.
 std::string place(const nn::Model& model, const nn::Lowered& lowered, size_t op) {
   const int layer = lowered.op_layer[op];
   const std::string_view what = name(lowered.program.ops[op]);
   if (layer < 0) return what == "gather" ? "the input" : fmt::format("the loss ({})", what);
   const std::string label = model.graph().label(layer);
   if (what.ends_with("_update")) return "the update of " + label;
-  // The loss stands between the forward and the backward ops.
+  // The loss op separates the forward from the backward ops.
   for (size_t i = 0; i < op; ++i) {
     const bool data = name(lowered.program.ops[i]) == std::string_view("gather");
     if (lowered.op_layer[i] < 0 && !data) return "the gradient of " + label;
@@ -22,8 +22,8 @@ std::string place(const nn::Model& model, const nn::Lowered& lowered, size_t op)
   return label;
 }
 
-// Makes steps of a run with reference kernels, one op at a time, on memory of its own. Of a run
-// over several ranks each rank makes whole steps.
+// Makes steps of a run with reference kernels, one op at a time, in its own memory. In a run over
+// several ranks each rank makes whole steps.
 class Inspector {
  public:
   Inspector(Trainer& trainer, int64_t batch)
@@ -41,7 +41,7 @@ class Inspector {
   }
 
   // Makes step number `step` (from 0) from `before`, which becomes the state after it. Returns the
-  // first op that wrote something not finite, or "".
+  // first op that wrote a value that is not finite, or "".
   std::string step(int64_t step, Snapshot& before) {
     const data::Position at = trainer_.batches().at_step(step);
     const TrainConfig& train = trainer_.config().train;
@@ -97,7 +97,7 @@ Diagnosis diagnose(Trainer& trainer, const Snapshot& snapshot, int64_t step, int
       found = true;
     }
   }
-  // The step before is looked at too: its gradients may have ruined the weights.
+  // The step before is examined too: its gradients may have corrupted the weights.
   int64_t at = std::max(step, diagnosis.step - 2);
   trainer.restore(snapshot, step);
   while (trainer.step() < at) trainer.advance(at - trainer.step());

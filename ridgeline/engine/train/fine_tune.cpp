@@ -17,7 +17,7 @@ size_t layer_of_param(const nn::Model& model, size_t param) {
   return layer;
 }
 
-// The tensor in memory that is aligned to its type.
+// Copies the tensor to memory that is aligned for its type.
 HostTensor read_tensor(const nn::TensorEntry& entry) {
   HostTensor host(entry.dtype, entry.shape);
   std::memcpy(host.view().data, entry.data.data(), host.view().bytes());

@@ -17,7 +17,7 @@
 namespace ridgeline::engine {
 namespace {
 
-// Over the folds: the mean, and the deviation of a sample of them (n - 1).
+// The mean over the folds, and their sample standard deviation (n - 1).
 struct MetricSpread {
   Metric metric;
   double mean = 0, deviation = 0;
@@ -95,7 +95,7 @@ class FoldSets {
                   counted(samples, "training sample"));
     }
     if (own_ && own_->in_order()) {
-      // Timesteps that follow one another stay together, so that folds share few windows.
+      // Consecutive timesteps stay together, so that folds share few windows.
       for (int64_t i = 0; i < samples; ++i) fold_of_.push_back(int(i * folds / samples));
       return;
     }

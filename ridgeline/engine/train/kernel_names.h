@@ -5,8 +5,8 @@
 
 namespace ridgeline::engine {
 
-// Names of the kernels that each plan of a run is made of; kept in checkpoints. A tail is the plan
-// of a last, smaller batch; where there is none, or no such plan was made yet, it has no names.
+// Names of the kernels of each plan of a run; kept in checkpoints. A tail is the plan of a last,
+// smaller batch; it is empty if there is no such plan, or none yet.
 struct KernelNames {
   std::vector<std::string> train, tail, evaluate, evaluate_tail;
   std::vector<std::string> validate{}, validate_tail{};  // of the validation set

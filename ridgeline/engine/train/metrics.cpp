@@ -16,7 +16,7 @@
 namespace ridgeline::engine {
 namespace {
 
-// With all digits that it takes to read the same number back.
+// Writes all digits that are needed to read back the same number.
 std::string json_number(double value) {
   return std::isfinite(value) ? fmt::format("{}", value) : "null";  // JSON has no NaN
 }
@@ -48,7 +48,7 @@ class MetricsFile final : public TrainObserver {
   }
 
   void evaluated(const EvalPoint& point, Trainer&) override {
-    // A finished run that is resumed is evaluated again, but its line is there.
+    // A finished run that is resumed is evaluated again, but its line already exists.
     int64_t& last = point.validation ? validated_ : evaluated_;
     if (point.step == last) return;
     last = point.step;

@@ -10,17 +10,18 @@ namespace ridgeline::engine {
 
 class RunFolder;
 
-// metrics.jsonl of a run's folder.
+// Writes metrics.jsonl in a run's folder.
 std::unique_ptr<TrainObserver> metrics_observer(RunFolder& folder);
 
-// The points that a run has written so far; what is damaged is left out.
+// The points that a run has written so far, without damaged lines.
 struct MetricPoints {
   std::vector<TrainPoint> train;
   std::vector<EvalPoint> test, validation;
 };
 MetricPoints read_metrics(const std::filesystem::path& file);
 
-// TensorBoard's event files in a run's folder; `histograms`: of the weights at each evaluation.
+// Writes TensorBoard's event files in a run's folder; `histograms`: of the weights at each
+// evaluation.
 std::unique_ptr<TrainObserver> tensorboard_observer(const RunFolder& folder, bool histograms);
 
 }  // namespace ridgeline::engine

@@ -16,10 +16,10 @@ namespace ridgeline::engine {
 namespace fs = std::filesystem;
 namespace {
 
-// In the order in which the folder gets these names.
-constexpr const char* kMoving = ".ridgeline-moving-";      // the old run is moved into it
-constexpr const char* kReplaced = ".ridgeline-replaced-";  // all of it is here; the new one starts
-constexpr const char* kRemoved = ".ridgeline-removed-";    // the new one stands
+// The folder is renamed in this order.
+constexpr const char* kMoving = ".ridgeline-moving-";      // the old run is being moved into it
+constexpr const char* kReplaced = ".ridgeline-replaced-";  // all of the old run is here
+constexpr const char* kRemoved = ".ridgeline-removed-";    // the new run has succeeded
 
 void move_file(const fs::path& from, const fs::path& to) {
   std::error_code error;
@@ -43,7 +43,7 @@ std::vector<fs::path> files_in(const fs::path& folder) {
   return files;
 }
 
-// Removes a folder and those in it if no files are left there.
+// Removes a folder and its subfolders if they hold no files.
 void remove_folders(const fs::path& folder) {
   std::error_code ignored;
   std::vector<fs::path> folders{folder};
@@ -69,7 +69,7 @@ void remove_files(const fs::path& folder, const std::vector<fs::path>& files) {
   for (const fs::path& file : files) fs::remove(folder / file, ignored);
 }
 
-// The folders aside that a killed process left.
+// Returns the folders that a killed process left.
 std::vector<fs::path> left_in(const fs::path& folder) {
   std::error_code error;
   std::vector<fs::path> left;
@@ -83,12 +83,12 @@ std::vector<fs::path> left_in(const fs::path& folder) {
   return left;
 }
 
-// Removes what the new run has written, and puts the old one back.
+// Removes the files of the new run, and restores the old one.
 void undo(const fs::path& folder, const fs::path& aside, const ReplacedRun::OwnFiles& own_files) {
   const std::vector<fs::path> written = own_files();
   remove_files(folder, written);
   for (const fs::path& file : written) {
-    // A folder that the old run did not have.
+    // The folder may be one that the old run did not have.
     const fs::path inside = file.parent_path();
     std::error_code error;
     if (!inside.empty() && !fs::exists(aside / inside, error)) ::rmdir((folder / inside).c_str());

@@ -20,7 +20,7 @@ struct KeptConfig {
 
 KeptConfig read_kept(const fs::path& folder) {
   std::error_code ignored;
-  // A run that was killed while it replaced another: which of the two is there is settled first.
+  // If a run was killed while it replaced another, first restore one of the two.
   if (ReplacedRun::is_left_in(folder)) RunFolder(folder, RunFolder::Use::resume);
   for (const char* name : {"checkpoint.safetensors", "checkpoint.prev.safetensors"}) {
     const fs::path file = folder / name;
@@ -29,7 +29,7 @@ KeptConfig read_kept(const fs::path& folder) {
       const nn::TensorFile tensors = nn::TensorFile::read(file);
       return {nn::read_description(tensors).config, file.string()};
     } catch (const Error& error) {
-      // The run itself decides what to do about damage, and says it; here another file is as good.
+      // The run itself will handle and report the damage; here another file is as good.
       if (error.kind() != ErrorKind::model) throw;
     }
   }

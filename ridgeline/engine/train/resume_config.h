@@ -9,8 +9,8 @@
 
 namespace ridgeline::engine {
 
-// The config that the run in `folder` was started with, changed by `sets`: the one in its newest
-// undamaged checkpoint or, where there is none yet, its config.toml. Throws usage when the folder
+// Returns the config of the run in `folder`, changed by `sets`: from its newest undamaged
+// checkpoint or, if there is none yet, from its config.toml. Throws Error(usage) if the folder
 // holds no run. With several ranks only the root reads the folder; collective.
 Config load_resume_config(const std::filesystem::path& folder, const std::vector<std::string>& sets,
                           Communicator* ranks);

@@ -37,7 +37,7 @@ std::string read_lock(int fd) {
   return {text, size_t(std::max<ssize_t>(got, 0))};
 }
 
-// A pipe or a device in the place of one of our files would make a run wait or lose what it writes.
+// A pipe or a device instead of one of our files would block a run or lose its output.
 void refuse_special(int fd, const fs::path& path) {
   struct stat status {};
   if (::fstat(fd, &status) != 0) throw_errno(ErrorKind::io, path, "examine");
@@ -51,26 +51,26 @@ std::string holder(int fd) {
   return pid.empty() ? "another process" : "process " + pid;
 }
 
-// A lock of ours holds a number and a line end, or nothing.
+// Our lock files hold a number and a line end, or nothing.
 bool is_own_lock(int fd) {
   const std::string text = read_lock(fd);
   const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
   return text.empty() || (digits > 0 && (text.substr(digits) == "\n" || digits == text.size()));
 }
 
-// Also of a link that leads nowhere.
+// True also for a dangling link.
 bool is_there(const fs::path& file) {
   std::error_code error;
   return fs::exists(fs::symlink_status(file, error));
 }
 
-// By what a file of this name holds in the folder of a run.
+// Decides by the contents of a file of this name in the folder of a run.
 bool is_own(const fs::path& file) {
   if (file.extension() == ".toml") return is_own_config(file);
   return file.extension() == ".jsonl" ? is_own_metrics(file) : is_own_tensor_file(file);
 }
 
-// A damaged file, kept under a name that nothing reads or replaces.
+// Keeps a damaged file under a name that nothing reads or replaces.
 void set_aside(const fs::path& file) {
   const fs::path base = file.parent_path() / file.stem();
   fs::path to = base.string() + ".damaged" + file.extension().string();
@@ -85,7 +85,7 @@ void set_aside(const fs::path& file) {
   }
 }
 
-// What a checkpoint has to be passed over for.
+// The reason why a checkpoint is skipped.
 class Damage : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -108,7 +108,7 @@ nn::TensorFile load_undamaged(const fs::path& path, const RunFolder::Check& chec
     file = nn::TensorFile::parse(std::move(bytes), path.string());
     check(*file);
   } catch (const Error& error) {
-    // Bytes that their checksums confirm are not damaged: another version wrote them.
+    // If the checksums match, the bytes are not damaged: another version wrote them.
     const bool confirmed = file && file->has_checksums();
     if (confirmed || error.kind() != ErrorKind::model) throw;
     throw Damage(error.what());
@@ -135,7 +135,7 @@ RunFolder::RunFolder(fs::path folder, Use use) : folder_(std::move(folder)), use
           "or choose another folder",
           folder_.string());
     }
-    // Checkpoints to resume are looked at when they are loaded, and the user's config may stay.
+    // Checkpoints to resume from are checked when they are loaded, and the user's config may stay.
     refuse_foreign(use == Use::resume ? std::vector{model(), metrics()} : files);
     remove_leftovers();
   } catch (...) {
@@ -184,7 +184,7 @@ bool RunFolder::begin(const std::string& toml) {
   return true;
 }
 
-// The new run has something to show for itself.
+// The new run has produced its first output.
 void RunFolder::remove_replaced() {
   if (replaced_) replaced_->remove();
   replaced_.reset();
@@ -204,13 +204,13 @@ void RunFolder::throw_no_run() const {
 
 RunFolder::~RunFolder() {
   if (metrics_ >= 0) ::close(metrics_);
-  replaced_.reset();  // under the lock
-  // The lock goes with the descriptor. The file stays: to remove it would let two others in, one
-  // holding the old file and one the new.
+  replaced_.reset();  // while holding the lock
+  // Closing the descriptor releases the lock. The file stays: removing it would let two others in,
+  // one with the old file and one with the new.
   ::close(lock_);
 }
 
-// flock, so that a killed process holds nothing; the pid inside is for people.
+// Uses flock, so that a killed process holds no lock; the pid inside is for people.
 void RunFolder::take_lock() {
   const fs::path path = folder_ / kLock;
   lock_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
@@ -258,14 +258,14 @@ void RunFolder::save_checkpoint(std::span<const std::byte> bytes) {
     set_aside(checkpoint());
   } else if (is_there(checkpoint())) {
     if (is_there(previous()) && !is_own_tensor_file(previous())) set_aside(previous());
-    // A second name for the newest, so that at no instant there is none.
+    // Makes a second link to the newest, so that a checkpoint exists at every instant.
     std::error_code error;
     const fs::path spare = temporary_name(previous());
     fs::create_hard_link(checkpoint(), spare, error);
-    if (error) fs::copy_file(checkpoint(), spare, error);  // a file system without links
+    if (error) fs::copy_file(checkpoint(), spare, error);  // for a file system without links
     if (!error) fs::rename(spare, previous(), error);
     std::error_code ignored;
-    fs::remove(spare, ignored);  // still there where both names were of one file before
+    fs::remove(spare, ignored);  // still exists if both names were one file before
     if (error) {
       throw_error(ErrorKind::io, "{}: cannot keep the last checkpoint: {}", previous().string(),
                   error.message());

@@ -12,23 +12,24 @@
 
 namespace ridgeline::engine {
 
-// The folder of one run: model, metrics, config and two checkpoints. Held by one process at a time.
+// The folder of one run: model, metrics, config and two checkpoints. One process at a time holds
+// it.
 class RunFolder {
  public:
   enum class Use { fresh, force, resume };
 
-  // Makes the folder, takes its lock, proves that it can be written and removes what a killed run
-  // left half-written. Throws usage when it holds another run and `use` is fresh, when there is
-  // nothing to resume, or when a file that ridgeline did not write would be replaced; io when it is
+  // Makes the folder, takes its lock, checks that it is writable and removes unfinished files of a
+  // killed run. Throws Error(usage) if it holds another run and `use` is fresh, if there is nothing
+  // to resume, or if a file that ridgeline did not write would be replaced; Error(io) if it is
   // read-only or another process (named) holds it.
   RunFolder(std::filesystem::path folder, Use use);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
 
-  // To be called when nothing is left that could keep the run from starting: keeps its config and,
-  // with `force`, moves the old run aside. The old run is removed with the first checkpoint or line
-  // of metrics; without any it is put back when the RunFolder goes. False: the config there is the
+  // Call it when nothing can keep the run from starting any more: writes its config and, with
+  // `force`, moves the old run aside. The old run is removed with the first checkpoint or line of
+  // metrics; without any it is restored by the destructor. Returns false if the config there is the
   // user's and stays.
   bool begin(const std::string& toml);
 
@@ -44,23 +45,24 @@ class RunFolder {
   std::filesystem::path previous() const { return folder_ / "checkpoint.prev.safetensors"; }
   bool has_checkpoint() const;
 
-  // The newest becomes the previous, then `bytes` the newest. Whatever fails, a good one stays. A
-  // newest that was passed over as damaged is kept beside, as checkpoint.damaged.safetensors.
+  // The newest becomes the previous one, then `bytes` the newest. Whatever fails, a good one
+  // remains. A newest one that was skipped as damaged is kept as checkpoint.damaged.safetensors.
   void save_checkpoint(std::span<const std::byte> bytes);
 
-  // The newest checkpoint that is not damaged and that `check` accepts; when the newest is damaged
-  // the one before it, after a warning. Changes nothing on disk. Throws model when neither is good
-  // or when an undamaged one is not accepted, and io when one cannot be read: that may be as good
-  // as it ever was.
+  // Returns the newest checkpoint that is undamaged and that `check` accepts; if the newest is
+  // damaged the one before it, after a warning. Changes nothing on disk. Throws Error(model) if
+  // neither is good or if `check` rejects an undamaged one, and Error(io) if one cannot be read,
+  // because it may be intact.
   using Check = std::function<void(const nn::TensorFile&)>;
   using Warn = std::function<void(const std::string&)>;
   nn::TensorFile load_checkpoint(const Check& check, const Warn& warn);
-  // The one before, when `fault` shows that what load_checkpoint gave is damaged after all.
+  // Returns the one before, if `fault` shows that the result of load_checkpoint is damaged after
+  // all.
   nn::TensorFile load_previous(const std::string& fault, const Check& check, const Warn& warn);
 
   // Appends one line to metrics.jsonl.
   void append_metrics(const std::string& line);
-  // Leaves only the lines whose "step" is at most `step`: a resumed run writes the rest again.
+  // Keeps only the lines whose "step" is at most `step`: a resumed run writes the rest again.
   // Returns the steps of the last evaluations among them, or -1.
   struct LastEvaluations {
     int64_t test = -1, validation = -1;
@@ -70,7 +72,7 @@ class RunFolder {
  private:
   void take_lock();
   void remove_leftovers();
-  std::vector<std::filesystem::path> run_files() const;  // whether or not they are there
+  std::vector<std::filesystem::path> run_files() const;  // whether or not they exist
   void refuse_foreign(const std::vector<std::filesystem::path>& files) const;
   std::vector<std::filesystem::path> own_files() const;
   void remove_replaced();

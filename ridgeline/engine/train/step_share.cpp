@@ -40,7 +40,7 @@ StepShare::StepShare(Machine& machine, Trainer& trainer, int64_t batch, int rank
 
 double StepShare::seconds() {
   const double rate = 0;
-  runner_->launch(0, 1, 0, {&rate, 1});  // a rate of zero: the weights stay as they are
+  runner_->launch(0, 1, 0, {&rate, 1});  // a rate of zero keeps the weights
   return runtime_.time(
       [&] {
         runner_->set_inputs(0, 0, {&rate, 1});

@@ -9,7 +9,7 @@
 namespace ridgeline::engine {
 namespace {
 
-constexpr size_t kMostPlans = 16;  // that are kept, one a batch size
+constexpr size_t kMostPlans = 16;  // plans kept, one per batch size
 
 Config config_for(const LoadedModel& loaded, const RunConfig& run) {
   Config config = loaded.config;

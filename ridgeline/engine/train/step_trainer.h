@@ -15,20 +15,20 @@ struct StepResult {
   int64_t correct = 0;  // of classes
 };
 
-// Makes training steps one at a time, on batches that the caller brings.
+// Makes training steps one at a time, on the caller's batches.
 class StepTrainer {
  public:
-  // The weights begin as those of `loaded`, and the optimizer's state as new. The loss and the
+  // The initial weights are those of `loaded`, and the optimizer's state is new. The loss and the
   // optimizer are those of its config.
   StepTrainer(const LoadedModel& loaded, const RunConfig& run);
 
   Machine& machine() { return machine_; }
   const Config& config() const { return config_; }
   int64_t step() const { return step_; }  // steps made
-  // One step on a batch, whose inputs are on the host or on the device of this trainer. Waits for
+  // Makes one step on a batch, whose inputs are on the host or on this trainer's device. Waits for
   // the device.
   StepResult make(const data::SampleSet& batch, double rate);
-  // The weights of this moment.
+  // Copies the current weights to `model`.
   void download_to(nn::Model& model) const { weights_.download_to(model); }
 
  private:
@@ -49,7 +49,7 @@ class StepTrainer {
   nn::Model model_;
   Machine machine_;
   Weights weights_;
-  std::map<Key, Prepared> prepared_;  // a plan for each batch that was met
+  std::map<Key, Prepared> prepared_;  // a plan for each batch size so far
   int64_t step_ = 0;
 };
 

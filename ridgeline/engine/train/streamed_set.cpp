@@ -101,7 +101,7 @@ bool better_streamed(const Runtime& runtime, const data::SampleSet& set,
   if (data::inputs_on(set, runtime.device()) != nullptr) return false;
   // On a CPU a set is in memory already, unless it is in a file, where it may stay.
   if (runtime.device().is_host()) return set.source != nullptr;
-  // Weights, activations and the test set want room too.
+  // Weights, activations and the test set need memory too.
   const size_t inputs = set.input_bytes() * size_t(set.size());
   return 2 * (inputs + set.targets.view().bytes()) > runtime.free_memory();
 }

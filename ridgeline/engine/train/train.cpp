@@ -15,14 +15,14 @@
 namespace ridgeline::engine {
 namespace {
 
-constexpr int64_t kScaleSteps = 128;    // between looks at the loss scale
-constexpr double kLaunchSeconds = 0.1;  // signals and the bar wait no longer than this
+constexpr int64_t kScaleSteps = 128;    // between checks of the loss scale
+constexpr double kLaunchSeconds = 0.1;  // the longest that signals and the bar wait
 constexpr double kSafeSeconds = 2;      // between snapshots
 
 }  // namespace
 
 int64_t launch_steps(int64_t most, double step_seconds) {
-  // The first launch is a single step: how long one takes is not known yet.
+  // The first launch is a single step, because the time of a step is unknown yet.
   const double fit = step_seconds > 0 ? kLaunchSeconds / step_seconds : 1;
   if (fit >= double(most)) return std::max<int64_t>(1, most);
   return int64_t(std::bit_floor(uint64_t(std::max(1.0, fit))));
@@ -33,7 +33,7 @@ int64_t TrainRun::steps_to_make() const {
   const int64_t step = trainer_->step();
   int64_t most = end_ - step;
   const int64_t batch = trainer_->batches().at_step(step).batch;
-  // A launch that runs of a group make together should be long, and nobody reads their logs.
+  // Joint launches of a group should be long, and nobody reads their logs.
   const bool alone = LaunchGroup::current() == nullptr;
   if (alone || config_.run.loss_scale.kind != nn::LossScale::Kind::none) {
     most = std::min(most, kScaleSteps - batch % kScaleSteps);
@@ -49,11 +49,11 @@ void TrainRun::advance() {
   const Clock clock;
   const int64_t made = trainer_->advance(agreed(steps_to_make()));
   const int64_t after = trainer_->step();
-  const auto is_due = [&](int64_t every) {  // so many steps of an epoch, at its end and the run's
+  const auto is_due = [&](int64_t every) {  // or at the end of an epoch or run
     return after == end_ || after % trainer_->steps_per_epoch() % every == 0;
   };
   const bool log_point = is_due(config_.train.log_steps);
-  read_results(before);  // the next launch writes over them
+  read_results(before);  // the next launch overwrites them
   const double seconds = clock.seconds();
   report_span("launch", clock, made);
   blocked_seconds_ += trainer_->blocked_seconds();
@@ -97,7 +97,7 @@ void TrainRun::read_results(int64_t before) {
   }
 }
 
-// Keeps a snapshot that a NaN can be traced back from.
+// Keeps a snapshot from which a NaN can be traced.
 void TrainRun::keep_safe() {
   if (agreed(int32_t(since_start_.seconds() - safe_at_ < kSafeSeconds)) != 0) return;
   Snapshot now = trainer_->snapshot();
@@ -113,7 +113,7 @@ std::string TrainRun::kept_checkpoint() const {
                      folder_->path().string());
 }
 
-// Ends the run when a dynamic scale is below 1, or when every step since the last look was skipped
+// Ends the run if a dynamic scale is below 1, or if every step since the last check was skipped
 // with a fixed one.
 void TrainRun::check_loss_scale() {
   using Kind = nn::LossScale::Kind;
@@ -159,7 +159,7 @@ void TrainRun::give_up(std::string_view which, int64_t end) {
               config_.train.optimizer.lr, kept_checkpoint());
 }
 
-// Ends the run when weights or the optimizer's state are not finite: no checkpoint and no model is
+// Ends the run if weights or the optimizer's state are not finite: no checkpoint and no model is
 // written from them.
 void TrainRun::require_finite(const Snapshot& now) {
   const Snapshot::Item* bad = now.first_not_finite();
@@ -173,9 +173,9 @@ void TrainRun::require_finite(const Snapshot& now) {
               config_.train.optimizer.lr, kept_checkpoint());
 }
 
-// Weights that the last step ruined mostly show in the loss of the next step, whose diagnosis names
-// the layer: the run goes on for that step. It ends here when the loss is finite even then, since a
-// ReLU may turn NaN into zero and some statistics enter no loss.
+// Weights corrupted by the last step usually show in the loss of the next step, whose diagnosis
+// names the layer, so the run makes that step. It ends here if the loss is finite even then, since
+// a ReLU may turn NaN into zero and some statistics enter no loss.
 bool TrainRun::is_finite(const Snapshot& now) {
   if (now.first_not_finite() == nullptr) {
     ruined_step_ = 0;
@@ -201,8 +201,8 @@ void TrainRun::save() {
 
 TrainReport TrainRun::finish() {
   if (!evaluated_ && report_.stopped_by == 0 && evaluates()) evaluate(/*scheduled=*/false);
-  // The last step may have ruined the weights, and no step follows to show it in its loss: the one
-  // that would have followed shows where.
+  // The last step may have corrupted the weights, and no later loss would show it: the step that
+  // would have followed finds the layer.
   const double loss = report_.validation ? report_.validation->loss : report_.test.loss;
   const bool ended = trainer_->step() == end_ || out_of_patience();
   if (evaluated_ && ended && !std::isfinite(loss)) {
@@ -211,7 +211,7 @@ TrainReport TrainRun::finish() {
   if (report_.stopped_by == 0 && saved_step_ != trainer_->step()) {
     require_finite(trainer_->snapshot());
   }
-  // A member of a population that ends has its result kept elsewhere.
+  // The result of a finished member of a population is kept elsewhere.
   if (!options_.only_checkpoints || report_.stopped_by != 0) save();
   if (report_.stopped_by == 0 && trainer_->has_validation()) {
     restore_best();
@@ -272,7 +272,7 @@ void TrainRun::run_to(int64_t until) {
     const TrainConfig& train = config_.train;
     const double since_save = since_start_.seconds() - last_save_;
     const bool due = train.checkpoint_seconds > 0 && since_save >= train.checkpoint_seconds;
-    // All ranks agree here: a signal to any of them stops all.
+    // All ranks agree here, so that a signal to any of them stops all.
     int64_t signal = options_.signals ? SignalGuard::caught() : 0, save_now = int64_t(due);
     if (signal == 0 && options_.stop) signal = options_.stop();
     if (ranks_ != nullptr) {

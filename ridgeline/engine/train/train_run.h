@@ -7,12 +7,12 @@
 #include "ridgeline/engine/train/trainer.h"
 
 // Only files of this folder include this. A run is set up in train_run_setup.cpp, trains and ends
-// in train.cpp, and reports on itself in train_run_report.cpp.
+// in train.cpp, and writes its report in train_run_report.cpp.
 namespace ridgeline::engine {
 
-// Returns how many steps the next launch makes, at most `most`, when one step takes `step_seconds`
-// (0: not known yet). A launch that is cut short makes a power of two: a device keeps a graph for
-// each size it has met, and times that vary would otherwise make ever new ones.
+// Returns how many steps the next launch makes, at most `most`, if one step takes `step_seconds`
+// (0: not known yet). A shortened launch makes a power of two: a device keeps a graph for each size
+// so far, and varying times would otherwise create ever new ones.
 int64_t launch_steps(int64_t most, double step_seconds);
 
 // The state of one call of train().
@@ -21,18 +21,18 @@ class TrainRun {
   TrainRun(const Config& config, const TrainOptions& options);
   TrainReport run();
 
-  // run() in parts: begin, run_to as often as wanted, finish.
+  // The parts of run(): begin, run_to any number of times, finish.
   void begin();
-  // Makes steps until this many were made, or the run ends for another reason. Launches end with
-  // their epoch, so the number should be that of an epoch's end.
+  // Makes steps up to this step, or until the run ends for another reason. Launches end with their
+  // epoch, so it should be the end of an epoch.
   void run_to(int64_t step);
   bool has_ended() const {
     return trainer_->step() >= end_ || report_.stopped_by != 0 || out_of_patience();
   }
   void end_here() { end_ = trainer_->step(); }
   TrainReport finish();
-  // What runs are compared by, larger for the better one: train.monitor on the validation set,
-  // which is evaluated if it was not at this step, or else the last epoch's mean loss. NaN: none.
+  // The score by which runs are compared, larger is better: train.monitor on the validation set,
+  // which is evaluated if needed, or else the last epoch's mean loss. NaN: none.
   double score();
   void save();
   Trainer& trainer() { return *trainer_; }
@@ -50,12 +50,12 @@ class TrainRun {
   void keep_safe();
   void require_finite(const Snapshot& now);
   bool is_finite(const Snapshot& now);
-  // On the validation set where there is one, else on the test set. `scheduled`: eval_every asks
-  // for it; the end of a run may be elsewhere.
+  // Evaluates on the validation set if there is one, else on the test set. `scheduled`: at a
+  // multiple of eval_every; the end of a run may be elsewhere.
   void evaluate(bool scheduled);
   void evaluate_test();
   bool evaluates() const { return trainer_->has_validation() || trainer_->has_test(); }
-  void ask_observers();  // ends the run here if one of them wants it
+  void ask_observers();  // ends the run here if one of them wants to stop
   std::string show_evaluation(const Evaluation& result, bool validation, const Clock& clock);
   bool consider_best(const Evaluation& result);
   bool out_of_patience() const;
@@ -70,7 +70,7 @@ class TrainRun {
   void gather_spans();
   void measure_network();
 
-  // agreed() gives every rank the root's value, for what only the root can know or decide.
+  // agreed() gives every rank the root's value, for things that only the root can know or decide.
   bool root() const { return ranks_ == nullptr || ranks_->is_root(); }
   template <typename T>
   T agreed(T value) const {
@@ -93,7 +93,7 @@ class TrainRun {
   int64_t end_ = 0;
   prof::Limit full_limit_, tail_limit_;
   double flops_ = 0, limit_seconds_ = 0, blocked_seconds_ = 0;
-  double step_seconds_ = 0;  // of late
+  double step_seconds_ = 0;  // recent average
   int64_t samples_here_ = 0;
   Tally epoch_, since_log_;
   double logged_seconds_ = 0,
@@ -102,15 +102,15 @@ class TrainRun {
   bool evaluated_ = false;     // at this step
   BestWeights best_;           // by the validation set
   std::string last_score_;     // of the last evaluation, for the bar
-  int64_t scale_checked_ = 0;  // the step of the last look at the loss scale
+  int64_t scale_checked_ = 0;  // the step of the last check of the loss scale
   double last_save_ = 0;
   int64_t saved_step_ = -1;
 
   Snapshot safe_;  // the last known good state
   int64_t safe_step_ = 0;
   double safe_at_ = 0;
-  int64_t bad_since_ = 0;    // the first of the latest steps whose losses were not finite; 0: none
-  int64_t ruined_step_ = 0;  // the step whose weights were first seen not to be finite; 0: none
+  int64_t bad_since_ = 0;  // the first of the latest steps with losses that are not finite; 0: none
+  int64_t ruined_step_ = 0;  // the first step after which weights were not finite; 0: none
 };
 
 }  // namespace ridgeline::engine

@@ -4,7 +4,7 @@
 #include "ridgeline/engine/ranks.h"
 #include "ridgeline/engine/train/train_run.h"
 
-// How a run is evaluated, and what follows from it: the best weights, and an early end.
+// Evaluation of a run, and its consequences: the best weights, and early stopping.
 namespace ridgeline::engine {
 namespace {
 
@@ -47,7 +47,7 @@ bool TrainRun::out_of_patience() const {
 
 // Returns whether it is the best so far.
 bool TrainRun::consider_best(const Evaluation& result) {
-  // The ranks' sums are the same numbers; the decision is the root's all the same.
+  // The ranks' sums are equal, but the root decides for all.
   const double value = value_of(result, config_.train.monitor);
   const bool better = agreed(int32_t(best_.is_beaten_by(value, config_.train.monitor))) != 0;
   if (!better) {
@@ -99,7 +99,7 @@ void TrainRun::evaluate(bool scheduled) {
   const int64_t step = trainer_->step(), per_epoch = trainer_->steps_per_epoch();
   const int64_t epoch = (step + per_epoch - 1) / per_epoch;
   const bool better = validates && scheduled && consider_best(result);
-  // A run may be resumed with fewer epochs than it has made.
+  // A run may be resumed with fewer epochs than it has already made.
   std::string text =
       fmt::format("epoch {}/{}  step {}", epoch, std::max(epoch, config_.train.epochs), step);
   if (epoch_.targets > 0) {
@@ -122,8 +122,8 @@ void TrainRun::evaluate(bool scheduled) {
   }
 }
 
-// The model of a run that keeps the best: that of the best evaluation, or of the last one if that
-// is better still, which was not among those that eval_every asks for.
+// Restores the model of a run that keeps the best: that of the best evaluation, or of the last one
+// if that is even better and eval_every did not schedule it.
 void TrainRun::restore_best() {
   const Metric monitor = config_.train.monitor;
   const double last = value_of(*report_.validation, monitor);
@@ -140,7 +140,7 @@ void TrainRun::restore_best() {
   report_.validation = trainer_->validate();
 }
 
-// Once, of the weights that are kept: nothing is chosen by the test set.
+// Evaluated once, with the weights that are kept: no choice depends on the test set.
 void TrainRun::evaluate_test() {
   const Clock clock;
   report_.test = trainer_->evaluate();

@@ -28,7 +28,7 @@ void TrainRun::report_span(const char* what, const Clock& clock, int64_t steps) 
   if (!root() && wanted && spans_.size() < kMostSpans) spans_.push_back(span);
 }
 
-// Passes the spans of the other ranks on to the root's observers.
+// Passes the spans of the other ranks to the root's observers.
 void TrainRun::gather_spans() {
   const bool wanted = !options_.trace.empty() || !options_.report.empty();
   if (ranks_ == nullptr || !agreed(wanted)) return;

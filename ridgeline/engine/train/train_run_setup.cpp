@@ -14,13 +14,13 @@
 namespace ridgeline::engine {
 namespace {
 
-// About the number of steps of a run; exactly so if no samples are left over.
+// Returns about the number of steps of a run; exactly if no samples are left over.
 int64_t expected_steps(const TrainConfig& train, int64_t samples) {
   const int64_t all = train.epochs * std::max<int64_t>(1, samples / train.batch);
   return train.max_steps > 0 ? std::min(all, train.max_steps) : all;
 }
 
-// Returns whether the schedule has changed: a cosine without a length of its own ends with the run.
+// Returns whether the schedule has changed: a cosine without its own length ends with the run.
 bool schedule_changed(const Config& kept, const Config& now) {
   const nn::Schedule& schedule = now.train.schedule;
   return schedule.kind == nn::ScheduleKind::cosine && schedule.total.count == 0 &&
@@ -42,8 +42,8 @@ void check_unchanged(const CheckpointInfo& info, const Config& config, const dat
   }
 }
 
-// Settings that a continued run has other than before, each with both values. Those that must not
-// change have been refused by now.
+// Returns the settings that differ in a continued run, each with both values. Those that must not
+// change have been refused before.
 std::vector<std::string> changes_made(const Config& kept, const Config& now) {
   std::vector<std::string> lines;
   for (const Difference& each : differences(to_toml(kept), to_toml(now))) {
@@ -95,7 +95,7 @@ TrainRun::TrainRun(const Config& given, const TrainOptions& options)
   }
   const bool root = ranks_ == nullptr || ranks_->is_root();
   if (root && !options.trace.empty()) watch(trace_observer(options.trace));
-  if (agreed(int32_t(!options.report.empty())) != 0) {  // its profile takes all ranks
+  if (agreed(int32_t(!options.report.empty())) != 0) {  // its profile needs all ranks
     watch(root ? report_observer(options.report, folder_ ? folder_->metrics() : "")
                : report_helper());
   }
@@ -117,7 +117,7 @@ TrainRun::TrainRun(const Config& given, const TrainOptions& options)
     try {
       restore_checkpoint(*kept, *trainer_);
     } catch (const Error& error) {
-      // Without checksums some damage to the optimizer's state shows only here.
+      // Without checksums some damage to the optimizer's state is found only here.
       if (kept->has_checksums() || error.kind() != ErrorKind::model) throw;
       kept = folder_->load_previous(error.what(), check, warn);
       check_unchanged(info, config, *set, kept->origin());
@@ -158,7 +158,7 @@ TrainRun::TrainRun(const Config& given, const TrainOptions& options)
   report_.loss_scale = trainer_->loss_scale();
 }
 
-// Returns the root's info on every rank: the root alone may see the folder of the run.
+// Returns the root's info on every rank, because only the root may see the folder of the run.
 CheckpointInfo TrainRun::share_info(CheckpointInfo info) {
   if (ranks_ == nullptr) return info;
   info.step = agreed(info.step);

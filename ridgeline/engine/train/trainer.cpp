@@ -11,10 +11,10 @@
 namespace ridgeline::engine {
 namespace {
 
-// Returns how many steps one launch may make: enough for the host's part to vanish. A GPU kernel
-// that makes them all fetches the weights once a launch, so a GPU makes as many as lie between
+// Returns how many steps one launch may make: enough to hide the host's part. A GPU kernel that
+// makes them all fetches the weights once per launch, so a GPU makes as many as there are between
 // lines of the log.
-// A launch that many runs make together costs each of them a meeting with all others.
+// A joint launch of many runs costs each of them a rendezvous with all others.
 int64_t steps_a_launch(Device device) {
   if (LaunchGroup::current() != nullptr) return 512;
   return device.is_host() ? 32 : 128;
@@ -29,7 +29,8 @@ nn::Model initial_model(const Config& config, const data::DataSet& set) {
   return model;
 }
 
-// The samples of a full batch. Without this check an epoch would quietly be one smaller batch.
+// Checks the samples of a full batch. Without this check an epoch would silently be one smaller
+// batch.
 int64_t checked_batch(const Config& config, const data::SampleSet& train) {
   if (train.streams > 0) return train.streams;
   if (config.train.batch <= train.size()) return config.train.batch;
@@ -40,7 +41,7 @@ int64_t checked_batch(const Config& config, const data::SampleSet& train) {
               train.size(), train.size());
 }
 
-// Ranks that stream make fewer steps a launch: all do, or none.
+// Ranks that stream make fewer steps per launch: all do, or none.
 bool on_any_rank(Communicator* ranks, bool mine) {
   return ranks == nullptr ? mine : ranks->reduce(double(mine), Reduce::max) != 0;
 }
@@ -65,9 +66,10 @@ int64_t Trainer::local_samples(int64_t batch) const {
   return std::max<int64_t>(1, mine.end - mine.begin);
 }
 
-// Writes the samples that this rank computes, batch after batch. The gathers of a launch read them.
+// Writes the samples that this rank computes, batch after batch, which the gathers of a launch
+// read.
 void Trainer::local_order(int64_t epoch, std::span<int32_t> order) const {
-  // The chunks of a text keep their order: each batch continues the one before.
+  // The chunks of a text stay in order, because each batch continues the one before.
   const bool shuffle = config_.train.shuffle && set_->train.streams == 0;
   if (ranks_ == 1) {
     data::epoch_order(config_.train.seed, uint64_t(epoch), shuffle, order);
@@ -78,7 +80,7 @@ void Trainer::local_order(int64_t epoch, std::span<int32_t> order) const {
   auto to = order.begin();
   for (int64_t k = 0; k < batches_.batches(); ++k) {
     const int64_t begin = data::shard(batches_.begin(k), batches_.size(k), rank_, ranks_).begin;
-    // The sample of an idle rank counts for nothing, so any will do.
+    // The sample of an idle rank has no effect, so any will do.
     const int64_t first = std::min(begin, batches_.samples() - 1);
     to = std::copy_n(all.begin() + first, local_samples(batches_.size(k)), to);
   }
@@ -145,7 +147,7 @@ int64_t Trainer::launch_steps() const {
   return std::clamp<int64_t>(full, 1, std::max<int64_t>(1, most));
 }
 
-// Has the device make the order of an epoch, where it can: of a large set that one rank trains on.
+// Makes the device compute the order of an epoch if it can: of a large set that one rank trains on.
 bool Trainer::order_on_device(int64_t epoch) {
   const bool shuffle = config_.train.shuffle && set_->train.streams == 0;
   if (!resident_ || ranks_ > 1 || !shuffle) return false;
@@ -177,7 +179,7 @@ void Trainer::make_order(int64_t epoch) {
 }
 
 // Runs while the device makes the first launch of an epoch: shuffling takes as long as many steps
-// of a small net on a GPU, and the last launch may be a few steps.
+// of a small net on a GPU, and the last launch may have few steps.
 void Trainer::make_next_order(int64_t epoch) {
   if (on_device_) return;
   const bool last = (epoch + 1) * batches_.batches() >= total_steps();
@@ -200,7 +202,7 @@ std::unique_ptr<Runner> Trainer::make_runner(int64_t batch, int64_t repeats,
   nn::LowerOptions options = train_options(batch, repeats);
   if (streamed_) {
     options.set_samples = options.order_samples = streamed_->window();
-    options.augment = {};  // done on the way
+    options.augment = {};  // done on the host
   }
   nn::Lowered lowered = nn::lower(model_, options);
   Externals shared;
@@ -240,7 +242,7 @@ int64_t Trainer::advance(int64_t most) {
   if (streamed_) streamed_->place(first, steps * local_samples(last_batch_));
   last_->launch(streamed_ ? 0 : first, steps, step_, rates_, at.epoch);
   if (ranks != nullptr) {
-    // Collectives of the steps may be the device's own; none of ours may get between them.
+    // The steps may contain collectives of the device; ours must not come between them.
     machine_.runtime().synchronize();
     ranks->end_work();
     blocked_ = ranks->blocked_seconds() - before;
@@ -252,7 +254,8 @@ int64_t Trainer::advance(int64_t most) {
   return steps;
 }
 
-// Each rank has its share of the loss and of the count; the sums over the ranks are the batch's.
+// Each rank has its share of the loss and of the count; their sums over the ranks are those of the
+// batch.
 void Trainer::fetch() {
   if (fetched_) return;
   fetched_ = true;

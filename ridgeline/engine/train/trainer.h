@@ -12,8 +12,8 @@
 
 namespace ridgeline::engine {
 
-// A run's model, weights, data and plans on one machine. It steps and evaluates; when to do so, and
-// what to keep, is train()'s business.
+// A run's model, weights, data and plans on one machine. It makes steps and evaluates; train()
+// decides when, and what to keep.
 class Trainer {
  public:
   Trainer(Machine& machine, const Config& config, std::shared_ptr<const data::DataSet> set,
@@ -28,10 +28,10 @@ class Trainer {
   std::span<const double> losses() { return fetch(), losses_; }
   std::span<const int32_t> corrects() { return fetch(), corrects_; }
   int64_t last_batch() const { return last_batch_; }  // samples of each step of the last advance()
-  // Seconds of the last advance() in which this rank could do nothing but wait for others.
+  // Seconds of the last advance() in which this rank could only wait for others.
   double blocked_seconds() const { return blocked_; }
 
-  void prepare_evaluation();  // ahead of time: it plans
+  void prepare_evaluation();  // in advance, because it plans
   bool has_test() const { return evaluator_.has_value(); }
   Evaluation evaluate() { return evaluator_->run(weights_); }  // on the test set
   bool has_validation() const { return validator_.has_value(); }
@@ -43,24 +43,24 @@ class Trainer {
   int64_t total_steps() const;  // by epochs and max_steps
   nn::RunLength run_length() const { return {steps_per_epoch(), total_steps()}; }
   double lr(int64_t step) const;
-  // What becomes of the rate that the schedule has for a step; none: it stays.
+  // Changes the rate that the schedule gives a step; none: it is unchanged.
   using RateChange = std::function<double(int64_t step, double scheduled)>;
   void change_rates(RateChange change) { rate_change_ = std::move(change); }
   int64_t clipped_steps() const;
-  std::optional<double> gradient_norm() const;  // of the last step, where clipping computes it
-  // Of a run with a loss scale; 0 without. They wait for the device.
+  std::optional<double> gradient_norm() const;  // of the last step, if clipping computes it
+  // For a run with a loss scale; 0 without. These wait for the device.
   double loss_scale() const;
   int64_t skipped_steps() const;  // whose gradients overflowed
   const data::BatchPlan& batches() const { return batches_; }
 
   Snapshot snapshot() const { return weights_.download(); }
   void restore(const Snapshot& snapshot, int64_t step);
-  // The weights of the model alone, as a snapshot has them; and their way back.
+  // The weights of the model alone, as in a snapshot, and their restoration.
   Snapshot model_snapshot() const;
   void restore_model(const Snapshot& weights);
-  // Takes the weights of a model of the same layers; throws usage when they do not fit.
+  // Takes the weights of a model with the same layers; throws Error(usage) if they do not fit.
   void start_from(const nn::Model& model);
-  // The model with the weights of this moment.
+  // The model with the current weights.
   const nn::Model& model();
 
   Machine& machine() { return machine_; }
@@ -71,9 +71,9 @@ class Trainer {
   nn::LowerOptions train_options(int64_t batch, int64_t repeats) const;
   nn::LowerOptions whole_options(int64_t batch, int64_t repeats) const;
   int ranks() const { return ranks_; }
-  bool streams_data() const { return streams_; }  // the set does not lie on the device
+  bool streams_data() const { return streams_; }  // the set is not on the device
 
-  Runner& runner() { return *full_; }  // of a full batch (the only one, if all fit in one)
+  Runner& runner() { return *full_; }  // of a full batch (the only one if all samples fit)
   Runner* tail() { return tail_.get(); }
   KernelNames kernels() const;
   double tuning_seconds() const;
@@ -81,7 +81,7 @@ class Trainer {
  private:
   void fetch();
   void local_order(int64_t epoch, std::span<int32_t> order) const;
-  int64_t local_samples(int64_t batch) const;  // that this rank computes, at least one
+  int64_t local_samples(int64_t batch) const;  // samples that this rank computes, at least one
   bool order_on_device(int64_t epoch);
   void hold_order(int64_t epoch);
   void make_order(int64_t epoch);
@@ -107,10 +107,10 @@ class Trainer {
   Runner* last_ = nullptr;
   int64_t last_batch_ = 0;
   int64_t step_ = 0;
-  int64_t held_epoch_ = -1;          // whose order the device has
-  bool on_device_ = false;           // it was made there
-  int64_t next_epoch_ = -1;          // whose order was made last, and is on its way
-  std::vector<int32_t> next_order_;  // of a set that is streamed
+  int64_t held_epoch_ = -1;          // the epoch whose order is on the device
+  bool on_device_ = false;           // the device computed it
+  int64_t next_epoch_ = -1;          // the epoch whose order was made last and is in flight
+  std::vector<int32_t> next_order_;  // for a set that is streamed
   KernelNames pinned_;
   RateChange rate_change_;
   std::vector<double> rates_;

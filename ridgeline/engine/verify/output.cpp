@@ -87,8 +87,8 @@ std::string to_json_text(const VerifyReport& report) {
 }
 
 void launch_ranks(int ranks, const std::vector<std::string>& arguments) {
-  // Not bound: a rank with a GPU has a thread that waits for it beside one that talks to the
-  // others, and on one core they would take turns.
+  // Ranks are not bound to cores: a rank with a GPU has a thread that waits for it and one that
+  // communicates, which on one core would alternate.
   std::vector<std::string> words{"mpirun", "-n", std::to_string(ranks), "--bind-to", "none"};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> pointers;
@@ -97,7 +97,8 @@ void launch_ranks(int ranks, const std::vector<std::string>& arguments) {
   const pid_t child = ::fork();
   if (child < 0) throw_error(ErrorKind::comm, "cannot start mpirun: {}", std::strerror(errno));
   if (child == 0) {
-    // Open MPI's, unknown to others: more ranks than cores are fine for a check, and so is root.
+    // Variables of Open MPI, which others ignore: for a check, more ranks than cores are fine, and
+    // so is root.
     for (const char* variable :
          {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
           "OMPI_MCA_rmaps_base_oversubscribe", "OMPI_MCA_orte_execute_quiet"}) {

@@ -39,18 +39,18 @@ double roundoff(Precision precision) {
 }
 
 // The error that rounding alone explains. A step changes a weight by little and rounds it once, and
-// the roundings of K steps are as good as independent: they add up like a random walk, to about
-// sqrt(K) u. Twice that, and two roundings to begin with, is what a correct run may be off by;
+// the roundings of K steps are nearly independent: they add up like a random walk, to about sqrt(K)
+// u. A correct run may be off by twice that, plus two initial roundings;
 // a gradient that lacks one sample of a batch of thousands is already off by far more. Weights that
-// begin at zero (biases) are nothing but sums of gradients, whose own relative error, of sums of n
-// samples that partly cancel, is about sqrt(n) u.
+// start at zero (biases) are sums of gradients only, whose own relative error, as sums of n samples
+// that partly cancel, is about sqrt(n) u.
 double bound_of(Precision precision, int64_t steps, bool from_zero, int64_t batch) {
   const double walk = 2 * roundoff(precision) * (1 + std::sqrt(double(steps)));
   return from_zero ? walk * std::max(1.0, std::sqrt(double(batch)) / 4) : walk;
 }
 
-// A control run tells how much training itself enlarges a rounding. An error within this many times
-// what the control shows is the problem's, not the implementation's.
+// A control run measures how much training itself amplifies a rounding. An error within this many
+// times the control's is due to the problem, not the implementation.
 constexpr double kControlFactor = 20;
 
 Config with(const Config& config, Precision precision, const std::string& device) {
@@ -107,7 +107,7 @@ struct Norms {
   double max = 0, two = 0;
 };
 
-// Of a - b, or of a.
+// Returns the norms of a - b, or of a.
 Norms norms(const Tensor& a, const Tensor* b) {
   Norms all;
   const auto number = [](const Tensor& tensor, int64_t i) {
@@ -165,16 +165,16 @@ Comparison compare(std::string what, Precision precision, int64_t batch, const B
     const Norms drift = norms(base.control.state.items[i].value.view(), &want);
     tensor.control_max = ratio(drift.max, size.max);
     tensor.control = ratio(drift.two, size.two);
-    // Each norm beside the control's own: Adam makes a whole step of a gradient that is nothing but
-    // rounding, so that a few elements stray far while the whole does not.
+    // Each norm is compared with the control's own: Adam makes a whole step from a gradient that is
+    // only rounding, so a few elements may stray far while the whole does not.
     tensor.verdict = std::max(judge(tensor.two_norm, tensor.bound, tensor.control),
                               judge(tensor.max_norm, tensor.bound, tensor.control_max));
     all.verdict = std::max(all.verdict, tensor.verdict);
     all.tensors.push_back(tensor);
   }
-  // A loss adds up the rounding of every weight's way to it: allow ten times a weight's. A loss
-  // near zero is a difference of logits that are not, so that its error does not shrink with it: it
-  // is compared with a hundredth of the largest.
+  // A loss accumulates the rounding of every weight that it depends on: it may err ten times as
+  // much as a weight. A loss near zero is a difference of large logits, so its error does not
+  // shrink with it: it is compared with a hundredth of the largest.
   all.loss_bound = 10 * bound_of(precision, all.steps, false, batch);
   double control = 0, largest = 0;
   for (const double loss : base.made.losses) largest = std::max(largest, std::abs(loss));
@@ -188,7 +188,8 @@ Comparison compare(std::string what, Precision precision, int64_t batch, const B
   return all;
 }
 
-// Compared with runs in `precision`: the control's first weights are off by one rounding of that.
+// The base of comparisons with runs in `precision`: the control's initial weights are off by one
+// rounding in it.
 Base make_base(const Config& config, const SetPtr& set, int64_t steps, Precision precision) {
   Base base;
   base.precision = config.run.precision;
@@ -203,7 +204,7 @@ Base make_base(const Config& config, const SetPtr& set, int64_t steps, Precision
   return base;
 }
 
-// As many steps as fit into the time, judged by the first.
+// Makes as many steps as fit into the time, estimated from the first.
 Made make_reference(const Config& config, const SetPtr& set, int64_t steps, double seconds) {
   Machine machine = Machine::reference();
   Trainer trainer(machine, config, set);
@@ -254,7 +255,7 @@ int64_t steps_of(const Config& config, const data::DataSet& set, const VerifyOpt
   return options.steps > 0 ? options.steps : batches.batches();
 }
 
-// Runs must not end before the steps that were asked for.
+// Returns a config whose run does not end before the requested steps.
 Config long_enough(Config config, int64_t steps) {
   config.train.max_steps = 0;
   config.train.epochs = std::max(config.train.epochs, steps);

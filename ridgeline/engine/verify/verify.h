@@ -14,10 +14,10 @@ struct VerifyOptions {
   std::filesystem::path data;  // --data
   int64_t steps = 0;           // 0: one epoch
   std::vector<Precision> precisions{Precision::fp64, Precision::fp32};
-  double reference_seconds = 10;  // the reference kernels make as many steps as fit in about that
+  double reference_seconds = 10;  // the reference kernels make as many steps as fit in about this
   std::shared_ptr<const data::DataSet> set;  // already loaded; else by config.data.name
   Communicator* ranks = nullptr;             // null: alone
-  // What ranks that were launched apart have made: a file of write_part(). Empty: none.
+  // The result of ranks that were launched separately: a file of write_part(). Empty: none.
   std::filesystem::path part;
   int part_ranks = 0;
 };
@@ -25,23 +25,23 @@ struct VerifyOptions {
 enum class Verdict { pass, amplified, fail };
 const char* name(Verdict verdict);
 
-// What of a precision is run on the CPU.
+// The CPU runs for a precision.
 struct CpuSide {
-  Precision base = Precision::fp32;  // of the run that all others are compared with
-  bool reference_kernels = true;     // they are compared with it, too
+  Precision base = Precision::fp32;  // of the base run, with which all others are compared
+  bool reference_kernels = true;     // also compare the reference kernels with it
 };
-// tf32 and fp32x3 are a GPU's alone. Their runs are compared with the CPU's in fp32, which is what
-// both of them store, within bounds for the precision itself. `others`: a GPU or ranks elsewhere
-// make a run of it. Throws usage when there would be nothing to compare.
+// tf32 and fp32x3 exist only on a GPU. Their runs are compared with the CPU's in fp32, the type
+// that both of them store, within bounds for the precision itself. `others`: a GPU or other ranks
+// run it. Throws Error(usage) if there is nothing to compare.
 CpuSide cpu_side(Precision precision, bool others);
 
-// How far a run is from the base run: CPU, fast kernels, one rank.
+// The distance of a run from the base run: CPU, fast kernels, one rank.
 struct Comparison {
   struct Tensor {
     std::string name;
     double max_norm = 0, two_norm = 0;  // of the difference, over those of the base
     double bound = 0;                   // of both
-    // The norms of a base run whose first weights were off by one rounding.
+    // The norms of a base run whose initial weights were off by one rounding.
     double control_max = 0, control = 0;
     Verdict verdict = Verdict::pass;
   };
@@ -60,22 +60,22 @@ struct VerifyReport {
   std::string data;
   std::vector<Comparison> comparisons;
   std::vector<std::string> notes;  // what was left out, and why
-  // fp32 base against fp64 base, where both were run: for information.
+  // fp32 base against fp64 base, if both were run: for information.
   double between_precisions = 0;
 
   bool good() const;
 };
 
-// Trains with the same seed on everything there is and compares. Collective: the ranks make their
-// run together, the rest is the root's. Other ranks get an empty report.
+// Trains with the same seed on all devices and compares. Collective: the ranks make their run
+// together, the root does the rest. Other ranks get an empty report.
 VerifyReport verify(const Config& config, const VerifyOptions& options);
 
-// The ranks' run alone, written by the root for a verify() elsewhere. Collective.
+// Makes only the ranks' run, which the root writes for a verify() elsewhere. Collective.
 void write_part(const Config& config, const VerifyOptions& options,
                 const std::filesystem::path& file);
 
-// Runs `arguments` under `mpirun -n ranks`, with the output of both streams on stderr. Throws comm
-// when there is no mpirun or it fails.
+// Runs `arguments` under `mpirun -n ranks`, with both output streams on stderr. Throws Error(comm)
+// if there is no mpirun or it fails.
 void launch_ranks(int ranks, const std::vector<std::string>& arguments);
 
 std::string to_text(const VerifyReport& report);
