@@ -7,7 +7,7 @@
 
 namespace ridgeline {
 
-// A batch on its way through a layer: [samples, numbers of a sample] each.
+// The values of a batch in a layer: [samples, numbers of a sample] each.
 struct LayerBatch {
   int64_t samples = 0;
   std::span<const float> x;
@@ -19,18 +19,18 @@ struct LayerBatch {
   std::vector<std::span<float>> weight_grads;  // to be written by backward
 };
 
-// A layer from outside the library, computed on the CPU in fp32. One object serves every model
-// that has the layer, from several threads: it keeps no state between calls.
+// A custom layer, computed on the CPU in fp32. One object serves every model with the layer,
+// from several threads, so it must keep no state between calls.
 class CustomLayer {
  public:
   struct Weight {
     std::string name;
     std::vector<int64_t> shape;
-    double deviation = 0.0, mean = 0.0;  // of the normal distribution that it starts with
+    double deviation = 0.0, mean = 0.0;  // of its initial normal distribution
   };
 
   virtual ~CustomLayer() = default;
-  // The shape of one sample that leaves for the shape that enters. Throws Error when they do not
+  // Returns the output shape of one sample for an input shape. Throws Error if it does not
   // fit.
   virtual std::vector<int64_t> output_shape(const std::vector<int64_t>& input) const = 0;
   virtual std::vector<Weight> weights(const std::vector<int64_t>&) const { return {}; }

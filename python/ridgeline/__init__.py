@@ -71,7 +71,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # scikit-learn takes a second to import, so only those who use it wait for it; reports take ten milliseconds.
+    # These are imported on first use: scikit-learn takes a second to import, reports take ten milliseconds.
     if name in ("RidgelineClassifier", "RidgelineRegressor"):
         from . import sklearn
 

@@ -1,4 +1,4 @@
-"""Arrays in the memory of a GPU, as `Model` and its handles answer for samples that lie there."""
+"""Arrays in GPU memory, which `Model` and its handles return for samples in GPU memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class _Queue(Protocol):
-    """What has computed an array: a model or a handle."""
+    """The object that has computed an array: a model or a handle."""
 
     def stream(self) -> int: ...
     def let_wait(self, stream: int) -> None: ...
@@ -20,7 +20,7 @@ class _Queue(Protocol):
 
 
 class DeviceArray:
-    """float32 numbers in a GPU's memory, which live for as long as this or anything made of it does.
+    """float32 numbers in GPU memory, which lives as long as this object or anything made from it.
 
     `torch.from_dlpack(array)`, `jax.dlpack.from_dlpack(array)` and `cupy.asarray(array)` are views of the same
     memory; the stream that they name waits for what is still being computed. `numpy()` copies to the host.
@@ -37,14 +37,14 @@ class DeviceArray:
 
     @property
     def ndim(self) -> int:
-        """How many dimensions there are."""
+        """The number of dimensions."""
         return len(self.shape)
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def data_ptr(self) -> int:
-        """The address of the first number, as PyTorch's tensors have it."""
+        """The address of the first number, like that of PyTorch's tensors."""
         return self._address
 
     def __dlpack__(self, *, stream: int | None = None, max_version: tuple[int, int] | None = None,
@@ -65,7 +65,7 @@ class DeviceArray:
                 "strides": None, "stream": self._queue.stream()}
 
     def numpy(self) -> npt.NDArray[np.float32]:
-        """The numbers in an array of NumPy, copied to the host."""
+        """Copies the numbers to a NumPy array on the host."""
         return self._queue.download(self._address, self.shape)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:

@@ -1,4 +1,4 @@
-"""How `Model.fit` calls callbacks."""
+"""Calls the callbacks of `Model.fit`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Printer(Callback):
 
 
 def as_callbacks(callbacks: AnyCallback | Iterable[AnyCallback], verbose: bool) -> list[Callback]:
-    """The callbacks as objects, in order."""
+    """Returns the callbacks as objects, in order."""
     given = [callbacks] if isinstance(callbacks, Callback) or callable(callbacks) else list(callbacks)
     result: list[Callback] = [_Printer()] if verbose else []
     for i, each in enumerate(given):
@@ -40,7 +40,7 @@ def as_callbacks(callbacks: AnyCallback | Iterable[AnyCallback], verbose: bool) 
 
 
 def on_progress(callbacks: list[Callback]) -> Any:
-    """What the extension module calls now and then; None if nobody wants it."""
+    """Returns the function that the extension module calls at intervals; None if no callback needs it."""
     wanting = [each for each in callbacks if type(each).on_progress is not Callback.on_progress]
     if not wanting:
         return None
@@ -52,7 +52,7 @@ def on_progress(callbacks: list[Callback]) -> Any:
 
 
 def on_epoch(callbacks: list[Callback], history: History) -> Any:
-    """What the extension module calls after each epoch."""
+    """Returns the function that the extension module calls after each epoch."""
     def call(epoch: dict[str, Any]) -> bool:
         validation = epoch.pop("validation", {})
         epoch.pop("step")

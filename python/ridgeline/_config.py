@@ -50,14 +50,14 @@ def _key(key: object) -> str:
 
 
 def to_toml(config: Config) -> str:
-    """The TOML text of a config. Keys whose value is None are left out."""
+    """Returns the TOML text of a config without keys whose value is None."""
     return "".join(f"[{section}]\n" + "".join(f"{_key(key)} = {_value(value, f'{section}.{key}')}\n"
                                               for key, value in table.items() if value is not None)
                    for section, table in config.items())
 
 
 def check(config: Mapping[str, Any]) -> Config:
-    """A copy of a config that has every section; what is in them the library checks."""
+    """Returns a copy of a config with every section; the library checks their contents."""
     result: Config = {section: {} for section in _SECTIONS}
     for section, table in config.items():
         if section not in result:
@@ -75,7 +75,7 @@ def from_toml(text: str) -> Config:
 
 
 def read(path: str | os.PathLike[str]) -> Config:
-    """The config of a TOML file."""
+    """Reads the config of a TOML file."""
     with open(path, encoding="utf-8") as file:
         text = file.read()
     import tomllib

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Error(Exception):
-    """What every error of the library is; `kind` is its name there ("usage", "data", ...)."""
+    """The base of all errors of the library; `kind` is its name there ("usage", "data", ...)."""
 
     kind = "usage"
 
@@ -16,7 +16,7 @@ class UsageError(Error, ValueError):
 
 
 class DataError(Error, ValueError):
-    """The samples or targets are not what they should be."""
+    """The samples or targets are invalid."""
 
     kind = "data"
 
@@ -40,7 +40,7 @@ class IoError(Error, OSError):
 
 
 class DeviceError(Error, RuntimeError):
-    """The device is not there, or failed."""
+    """The device does not exist, or failed."""
 
     kind = "device"
 
@@ -56,5 +56,5 @@ _CLASSES = {each.kind: each for each in
 
 
 def make(kind: str, message: str) -> Error:
-    """The exception of a kind; the extension module calls it."""
+    """Returns the exception of a kind; the extension module calls it."""
     return _CLASSES.get(kind, Error)(message)

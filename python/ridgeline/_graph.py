@@ -1,4 +1,4 @@
-"""Networks whose layers branch: layers that are called, the nodes that come of it, and `Graph`."""
+"""Networks whose layers branch: calls of layers, the nodes that they return, and `Graph`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Node:
-    """What a layer gives, or the input of a network. Layers are called on nodes; nodes can be added and multiplied."""
+    """The output of a layer, or the input of a network. Layers are called on nodes; nodes can be added and multiplied."""
 
     def __init__(self, layer: Layer | None, inputs: Sequence[Node], shape: tuple[int, ...] | None = None) -> None:
         for i, each in enumerate(inputs):
@@ -36,12 +36,12 @@ class Node:
 
 
 def Input(shape: Sequence[int] | None = None) -> Node:  # noqa: N802  (a constructor, as in Keras)
-    """The input of a `Graph`; `shape` is that of one sample, where the first layer does not tell it."""
+    """The input of a `Graph`; `shape` is that of one sample, if the first layer does not determine it."""
     return Node(None, (), None if shape is None else tuple(int(each) for each in shape))
 
 
 class Graph:
-    """A network from an input to an output, whatever lies between: every layer that `output` depends on.
+    """A network from an input to an output: every layer that `output` depends on.
 
         x = nn.Input((16,))
         a = nn.ReLU()(nn.Linear(16, 16)(x))
@@ -60,7 +60,7 @@ class Graph:
 
     @property
     def layers(self) -> tuple[Layer, ...]:
-        """The layers in the order in which they run."""
+        """The layers in running order."""
         return tuple(node.layer for node in self.nodes if node.layer is not None)
 
     def config(self) -> list[dict[str, Any]]:
@@ -79,7 +79,7 @@ class Graph:
         return tables
 
     def input_shape(self) -> tuple[int, ...] | None:
-        """The shape of a sample, if nn.Input was told or the layers that read it tell it."""
+        """The shape of a sample, if nn.Input or the layers that read it determine it."""
         if self.input.shape is not None:
             return self.input.shape
         for node in self.nodes:

@@ -1,4 +1,4 @@
-"""What a call of `Model.fit` did."""
+"""The history of a call of `Model.fit`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _COLOURS = ("#1f77b4", "#d95f02", "#2ca02c", "#9467bd")
 
 
 class History:
-    """What a call of `fit` did, epoch by epoch.
+    """The history of a call of `fit`, epoch by epoch.
 
     history["loss"] is a list with a number an epoch; `history.epochs` a list of dicts. `steps`, `seconds`,
     `samples_per_second` and `limit` (the fraction of what this machine can do, or None) are of the whole call.
@@ -60,7 +60,7 @@ class History:
 
 
 def _curve(title: str, series: dict[str, list[float]], width: int = 300, height: int = 150) -> str:
-    """Lines over the epochs as SVG; what is not finite is left out."""
+    """Draws lines over the epochs as SVG, without values that are not finite."""
     from html import escape
 
     values = [value for each in series.values() for value in each if abs(value) < float("inf")]

@@ -1,4 +1,4 @@
-"""What people give to `Model` as arrays, made into what the extension module takes."""
+"""Converts the arguments of `Model` to arrays that the extension module accepts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _PROTOCOLS = ("__dlpack__", "__array_interface__", "__cuda_array_interface__")
 
 
 def as_array(value: Any, name: str) -> Any:
-    """Lists and the like become NumPy arrays; arrays stay what they are."""
+    """Converts lists and the like to NumPy arrays; arrays are returned unchanged."""
     if isinstance(value, (memoryview, bytearray)):
         return value
     if any(hasattr(value, each) for each in _PROTOCOLS):
@@ -24,7 +24,7 @@ def as_array(value: Any, name: str) -> Any:
 
 
 def on_host(value: Any) -> Any:
-    """The array, copied to the host if it lies on a GPU: targets are looked at there."""
+    """Returns the array, copied to the host if it is on a GPU: targets are examined there."""
     if value is None or not is_on_gpu(value):
         return value
     for method in ("cpu", "get"):  # PyTorch's and CuPy's
@@ -34,7 +34,7 @@ def on_host(value: Any) -> Any:
 
 
 def as_numpy(value: Any) -> Any:
-    """An array of NumPy over the same memory, where that is the host's."""
+    """Returns a NumPy array over the same memory, if that is host memory."""
     import numpy
 
     if isinstance(value, (memoryview, bytearray)) or hasattr(value, "__array__"):
@@ -43,7 +43,7 @@ def as_numpy(value: Any) -> Any:
 
 
 def is_on_gpu(value: Any) -> bool:
-    """Whether an array lies in the memory of a CUDA GPU."""
+    """Whether an array is in the memory of a CUDA GPU."""
     if isinstance(value, memoryview) or hasattr(value, "__array_interface__"):
         return False
     if hasattr(value, "__dlpack_device__"):
@@ -59,7 +59,7 @@ def as_weight(value: Any, name: str) -> Any:
 
 
 def shape_of(value: Any, name: str) -> tuple[int, ...]:
-    """The shape of anything that `as_array` gives."""
+    """Returns the shape of anything that `as_array` returns."""
     if hasattr(value, "shape"):
         return tuple(int(each) for each in value.shape)
     for protocol in ("__cuda_array_interface__", "__array_interface__"):
@@ -74,7 +74,7 @@ def shape_of(value: Any, name: str) -> tuple[int, ...]:
 
 
 def is_integer(y: Any) -> bool:
-    """Whether the numbers are integers or truth values: classes."""
+    """Whether the numbers are integers or booleans: classes."""
     if hasattr(y, "dtype"):
         return any(each in str(y.dtype) for each in ("int", "bool"))
     for protocol in ("__cuda_array_interface__", "__array_interface__"):
@@ -84,7 +84,7 @@ def is_integer(y: Any) -> bool:
 
 
 def as_pair(validation: Any) -> tuple[Any, Any]:
-    """The two arrays of `validation`."""
+    """Returns the two arrays of `validation`."""
     if isinstance(validation, (tuple, list)) and len(validation) == 2:
         return validation[0], validation[1]
     raise TypeError(f"validation: got {type(validation).__name__}, expected (x, y) or a fraction as a float")

@@ -1,4 +1,4 @@
-"""Models out of files and of networks of other programs."""
+"""Models from files and from networks of other programs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ._model import Model
 
 
 def load(path: str | os.PathLike[str], *, device: str = "auto", threads: int = 0, tune: bool = True) -> Model:
-    """The model of a file, or of the folder of a run."""
+    """Loads the model of a file, or of the folder of a run."""
     return Model.load(path, device=device, threads=threads, tune=tune)
 
 

@@ -1,4 +1,4 @@
-"""`Model`: a network that trains on arrays, keeps itself in files and answers."""
+"""`Model`: a network that trains on arrays, is saved to files and predicts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _RUN = ("device", "threads", "precision", "deterministic", "tune")
 
 
 class _Control:
-    """What callbacks change of a run while it goes on; the extension module reads it."""
+    """The settings of a run that callbacks change; the extension module reads them."""
 
     lr: float | None = None
 
@@ -157,7 +157,7 @@ class Model:
         return history
 
     def train_step(self, x: Any, y: Any, *, lr: float | None = None) -> dict[str, float]:
-        """Makes one step of training on a batch, for a loop of one's own, and returns its loss and accuracy.
+        """Makes one training step on a batch, for your own loop, and returns its loss and accuracy.
 
         The optimizer's state goes on from call to call, until `fit` or `load_state_dict` gives the model other
         weights. `lr` is the rate of this step; left out it is `Model.lr`. Each size of a batch is planned once.
@@ -205,7 +205,7 @@ class Model:
     # ---------------------------------------------------------------------------- plans and profiles
 
     def plan(self, x: Any = None, y: Any = None, *, batch_size: int | None = None) -> Plan:
-        """The kernels of a training step on samples like x and y, why they were chosen, memory and limit."""
+        """Returns the kernels of a training step on samples like x and y, why they were chosen, memory and limit."""
         from ._reports import Plan
 
         text, document, _ = self._report(x, y, batch_size, None)
@@ -213,13 +213,13 @@ class Model:
 
     def profile(self, x: Any = None, y: Any = None, *, batch_size: int | None = None,
                 seconds: float = 2.0) -> Profile:
-        """Runs the kernels of a training step for about so many seconds: time, roof and share of each."""
+        """Runs the kernels of a training step for about `seconds`: time, roof and share of each."""
         from ._reports import Profile
 
         return Profile(*self._report(x, y, batch_size, seconds))
 
     def limit(self, x: Any = None, y: Any = None, *, batch_size: int | None = None) -> Limit:
-        """The least time that a training step on samples like x and y can take on this machine."""
+        """Returns the least time that a training step on samples like x and y can take on this machine."""
         limit = self.plan(x, y, batch_size=batch_size).limit
         if limit is None:
             raise UsageError("limit: the ceilings of this machine could not be measured")
@@ -228,7 +228,7 @@ class Model:
     # ------------------------------------------------------------------------------------ answering
 
     def predict(self, x: Any) -> Array:
-        """The class of each sample, as it was among the targets; or the values, [n] or [n, outputs]."""
+        """Returns the class of each sample, as it was among the targets; or the values, [n] or [n, outputs]."""
         core = self._ready("predict")
         x = as_array(x, "x")
         if not core.classes():
@@ -238,7 +238,7 @@ class Model:
         return classes
 
     def predict_proba(self, x: Any, out: Any = None) -> npt.NDArray[np.float32] | DeviceArray:
-        """The probability of each class, [n, classes], written to `out` if that is given.
+        """Returns the probability of each class, [n, classes], written to `out` if that is given.
 
         For samples on the GPU that the model computes on, the answers stay there: a `DeviceArray`.
         """
@@ -248,11 +248,11 @@ class Model:
         return core.predict(as_array(x, "x"), out)
 
     def outputs(self, x: Any, out: Any = None) -> npt.NDArray[np.float32] | DeviceArray:
-        """What the network says, [n, outputs]: probabilities of classes, or values."""
+        """Returns the network's outputs, [n, outputs]: probabilities of classes, or values."""
         return self._ready("outputs").predict(as_array(x, "x"), out)
 
     def compile(self, batch: int = 1, *, threads: int = 1) -> Predictor:
-        """A handle that is planned for calls of at most `batch` samples, with weights of its own.
+        """Returns a handle that is planned for calls of at most `batch` samples, with its own weights.
 
         `handle(x, out=None)` gives [n, outputs], probabilities of classes or values, for float32 samples (uint8 of a
         model of pixels). Each thread needs a handle of its own; those of one thread each compute at once.
@@ -262,7 +262,7 @@ class Model:
 
     @property
     def classes_(self) -> Array:
-        """The classes by output: integers, or words where the data had words. Empty for values."""
+        """The classes by output: integers, or words if the data had words. Empty for values."""
         import numpy
 
         names = self._ready("classes_").classes()
@@ -285,7 +285,7 @@ class Model:
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, device: str = "auto", threads: int = 0,
              tune: bool = True) -> Model:
-        """The model of a file, or of the folder of a run, whichever program made it."""
+        """Loads the model of a file, or of the folder of a run, whichever program made it."""
         if not os.path.exists(path):
             raise FileNotFoundError(2, "no such model", os.fspath(path))
         return cls._of(_core.Model.load(os.fspath(path), device, threads, tune),
@@ -300,18 +300,18 @@ class Model:
         return dict(self._ready("state_dict").weights(copy))
 
     def weights_changed(self) -> None:
-        """Says that arrays of state_dict(copy=False) were written to."""
+        """Reports that arrays of state_dict(copy=False) were written to."""
         self._ready("weights_changed").weights_changed()
         self._steps = None
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes weights by these names: NumPy arrays, PyTorch tensors, or anything of the kind."""
+        """Loads weights by these names: NumPy arrays, PyTorch tensors, or other arrays."""
         core = self._ready("load_state_dict")
         core.set_weights([(name, as_weight(value, name)) for name, value in state.items()])
         self._steps = None
 
     def to_torch(self, *, share: bool = False) -> Any:
-        """A module of PyTorch with the same layers and weights. Samples must be prepared already.
+        """Returns a PyTorch module with the same layers and weights. Samples must already be prepared.
 
         With share=True its parameters are this model's own memory: what either trains, the other computes with.
         """
@@ -321,7 +321,7 @@ class Model:
 
     def to_onnx(self, path: str | os.PathLike[str] | None = None, *, opset: int = 17,
                 half_weights: bool = False) -> bytes:
-        """The bytes of an ONNX file, written to `path` if that is given.
+        """Returns the bytes of an ONNX file, written to `path` if that is given.
 
         Scaling of samples and the softmax of a classifier are part of it; a warning names what is not.
         """
@@ -391,7 +391,7 @@ class Model:
         return self._core
 
     def _take(self, core: _core.Model) -> None:
-        """The model that a run has made. Memory that a module of PyTorch shares gets its weights."""
+        """Takes the model of a run. Memory shared with a PyTorch module gets its weights."""
         self._steps, self._newer, self._trained = None, False, True
         if self._shared is None or self._core is None:
             self._core = core
@@ -433,7 +433,7 @@ class Model:
         return loss.get("type") if isinstance(loss, Mapping) else loss
 
     def _targets(self, y: Any, config: _config.Config) -> Any:
-        """Targets in the type that the loss wants: integers are classes to the library."""
+        """Returns targets in the type of the loss: the library takes integers as classes."""
         loss = self._loss()
         if y is None or loss in (None, "cross-entropy") or not is_integer(y):
             return y
@@ -442,12 +442,12 @@ class Model:
         return as_numpy(y).astype("float32")
 
     def _start(self, x: Any, y: Any) -> _core.Model | None:
-        """The model that a run goes on from; None: it begins with weights of its own."""
+        """Returns the model from which a run continues; None: it initialises its own weights."""
         if self._core is None and self._raw:
             self._build(shape_of(x, "x")[1:])
         if self._core is None or self._trained or self._loss() is not None:
             return None if self._core is None else self._ready("fit")
-        # Nobody has said what the targets are: floats are values.
+        # The kind of targets is not set: floats are values.
         if not is_integer(y) and self._core.classes():
             weights = self._core.weights()
             self._config["train"]["loss"] = "mse"

@@ -40,7 +40,7 @@ class Limit:
     bytes_per_second: float
 
     def fraction(self, seconds: float) -> float:
-        """How much of the limit a step of so many seconds reaches; 1 is the limit itself."""
+        """Returns the fraction of the limit that a step of this many seconds reaches; 1 is the limit itself."""
         return self.seconds / seconds if seconds > 0 else 0.0
 
     @classmethod

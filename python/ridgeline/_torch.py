@@ -1,4 +1,4 @@
-"""PyTorch's modules as our layers, one by one. `_torch_graph.py` has whole networks."""
+"""Converts single PyTorch modules to our layers. `_torch_graph.py` converts whole networks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ._errors import UsageError
 
 
 def _one(value: Any) -> Any:
-    """(3, 3) as 3: PyTorch's modules keep tuples whatever they were given."""
+    """Returns (3, 3) as 3: PyTorch's modules store tuples whatever they were given."""
     if isinstance(value, (tuple, list)):
         return value[0] if all(each == value[0] for each in value) else tuple(value)
     return value
@@ -101,7 +101,7 @@ _LAYERS: dict[str, Any] = {
 
 
 def layer_of(module: Any, place: int | str) -> nn.Layer:
-    """Our layer for a module; `place` is where it stands."""
+    """Returns our layer for a module; `place` is its position."""
     make = _LAYERS.get(type(module).__name__)
     if make is None or not type(module).__module__.startswith("torch.nn."):
         raise UsageError(f"from_torch: module {place} is {type(module).__name__}; those known are {', '.join(_LAYERS)}")
@@ -110,7 +110,7 @@ def layer_of(module: Any, place: int | str) -> nn.Layer:
 
 
 def module_of(layer: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], images: bool) -> Any:
-    """The PyTorch module of a layer's table.
+    """Returns the PyTorch module of a layer's table.
 
     `shapes` are those of its weights; `images`: samples have more than one dimension where it stands.
     """

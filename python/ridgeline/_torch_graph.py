@@ -1,4 +1,4 @@
-"""PyTorch's networks as ours, and back. Only `from_torch` and `to_torch` import this."""
+"""Converts PyTorch's networks to ours, and back. Only `from_torch` and `to_torch` import this."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ._model import Model
 
 _F = torch.nn.functional
-# Calls between modules, by what they are as layers of ours.
+# Function calls between modules, with their layers.
 _CALLS: dict[Any, Callable[[], nn.Layer]] = {
     torch.relu: nn.ReLU, _F.relu: nn.ReLU, "relu": nn.ReLU, torch.tanh: nn.Tanh, "tanh": nn.Tanh,
     torch.sigmoid: nn.Sigmoid, "sigmoid": nn.Sigmoid, _F.gelu: nn.GELU, _F.silu: nn.SiLU, _F.softplus: nn.Softplus,
@@ -29,7 +29,7 @@ _FLATTENS = (torch.flatten, "flatten")
 
 
 def _flat(module: Any) -> list[Any]:
-    """The modules of a Sequential, those of Sequentials in it in their places."""
+    """Returns the modules of a Sequential, with nested Sequentials flattened."""
     if not isinstance(module, torch.nn.Sequential):
         return [module]
     return [each for child in module for each in _flat(child)]
@@ -45,7 +45,7 @@ def _joined(node: Any, layer: nn.Layer, values: Mapping[Any, nn.Node], inputs: S
 
 
 def _called(node: Any, values: Mapping[Any, nn.Node]) -> nn.Node:
-    """What a function or method between modules gives."""
+    """Returns the node of a function or method call between modules."""
     arguments = [each for each in node.args if isinstance(each, Node)]
     target = node.target
     if target in _SUMS and not set(node.kwargs) - {"other"}:
@@ -68,7 +68,7 @@ def _called(node: Any, values: Mapping[Any, nn.Node]) -> nn.Node:
 
 
 def _traced(module: Any) -> tuple[nn.Graph, dict[int, Any]]:
-    """The graph of a module, and the modules by the numbers of its layers."""
+    """Returns the graph of a module, and the modules by the numbers of its layers."""
     tracer = Tracer()
     try:
         graph = tracer.trace(module)

@@ -1,4 +1,4 @@
-"""What `Model.fit` calls while it trains.
+"""Callbacks of `Model.fit`.
 
 A callback is a function of (epoch, logs), or an object of a class that derives from `Callback`. A run ends
 in order when one returns False. One that sets `model.lr` changes the learning rate of the steps that follow.
@@ -18,7 +18,7 @@ Logs = dict[str, float]
 
 
 class Callback:
-    """Does nothing; derive from it and override what is needed."""
+    """The base class, which does nothing; derive from it and override what you need."""
 
     def on_train_begin(self, model: Model) -> None:
         """Called before the first step."""
@@ -108,7 +108,7 @@ class ReduceOnPlateau(Callback):
 
 
 class JsonLogger(Callback):
-    """Writes a line of JSON an epoch to a file, which grows while the run goes on."""
+    """Appends a line of JSON per epoch to a file."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = path
@@ -126,7 +126,7 @@ class JsonLogger(Callback):
 
 
 class NotebookDisplay(Callback):
-    """Shows the curves and the last epochs below the cell of a notebook while the run goes on."""
+    """Shows the curves and the last epochs below a notebook's cell during the run."""
 
     def __init__(self) -> None:
         self._handle: Any = None
@@ -153,7 +153,7 @@ class NotebookDisplay(Callback):
 
 
 class ProgressBar(Callback):
-    """A bar of tqdm; in a notebook it is tqdm's widget.
+    """A tqdm progress bar; in a notebook it is tqdm's widget.
 
     `bar` is what makes it, if not tqdm.auto.tqdm: anything that is called with total= and unit=, and has n,
     update(), set_postfix() and close().

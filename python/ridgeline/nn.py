@@ -25,7 +25,7 @@ class Layer:
     type: str = ""
 
     def __init__(self, **settings: Any) -> None:
-        # Settings at None are the library's defaults.
+        # None selects the library's default.
         self._settings = {key: value for key, value in settings.items() if value is not None}
 
     def config(self) -> dict[str, Any]:
@@ -33,11 +33,11 @@ class Layer:
         return {"type": self.type, **self._settings}
 
     def takes(self) -> tuple[str, int] | None:
-        """The weight that shows how many inputs the layer takes, and how many it was told; or None."""
+        """The weight that determines the number of inputs, and the number that was given; or None."""
         return None
 
     def input_shape(self) -> tuple[int, ...] | None:
-        """The shape of a sample if the layer alone can tell it, as the first of a model."""
+        """The shape of a sample if this layer, as the first of a model, determines it."""
         return None
 
     def __call__(self, *inputs: Node) -> Node:
@@ -61,7 +61,7 @@ class Layer:
 
 
 class LazyLinear(Layer):
-    """y = x W^T + b, with as many inputs as come; the input is flattened unless `per_step`."""
+    """y = x W^T + b, for any number of inputs; the input is flattened unless `per_step`."""
 
     type = "linear"
 
@@ -157,7 +157,7 @@ class GlobalAvgPool(Layer):
 
 
 class Flatten(Layer):
-    """[...] to one dimension. Linear does it by itself."""
+    """Flattens a sample to one dimension. Linear does it by itself."""
 
     type = "flatten"
 
@@ -276,19 +276,19 @@ class _Recurrent(Layer):
 
 
 class RNN(_Recurrent):
-    """Elman's recurrent layer over [timesteps, features]; it gives every timestep."""
+    """Elman's recurrent layer over [timesteps, features]; it returns every timestep."""
 
     type = "rnn"
 
 
 class GRU(_Recurrent):
-    """Gated recurrent units over [timesteps, features]; it gives every timestep."""
+    """Gated recurrent units over [timesteps, features]; it returns every timestep."""
 
     type = "gru"
 
 
 class LSTM(_Recurrent):
-    """Long short-term memory over [timesteps, features]; it gives every timestep."""
+    """Long short-term memory over [timesteps, features]; it returns every timestep."""
 
     type = "lstm"
 
@@ -303,7 +303,7 @@ class Select(Layer):
 
 
 class Reshape(Layer):
-    """The same numbers in another shape of one sample; one extent may be -1 for what is left."""
+    """Reshapes each sample; one extent may be -1, which is inferred."""
 
     type = "reshape"
 
@@ -321,7 +321,7 @@ class Transpose(Layer):
 
 
 class Slice(Layer):
-    """The places from `start` up to, not including, `end` of an axis of the sample."""
+    """The positions from `start` up to, not including, `end` of an axis of the sample."""
 
     type = "slice"
 
@@ -330,7 +330,7 @@ class Slice(Layer):
 
 
 class Pad(Layer):
-    """Numbers around the sample; pairs are in PyTorch's order, the last axis first."""
+    """Pads the sample; pairs are in PyTorch's order, the last axis first."""
 
     type = "pad"
 
@@ -339,7 +339,7 @@ class Pad(Layer):
 
 
 class Upsample(Layer):
-    """Images or signals larger by a factor; `mode` is "nearest" or "bilinear"."""
+    """Enlarges images or signals by a factor; `mode` is "nearest" or "bilinear"."""
 
     type = "upsample"
 
@@ -388,7 +388,7 @@ class Concat(_Join):
 
 
 class Residual(Layer):
-    """Adds the input to what the layers inside give; `shortcut` has layers that the input passes first."""
+    """Adds the input to the output of the layers inside; `shortcut` has layers that the input passes first."""
 
     type = "residual"
 
@@ -410,7 +410,7 @@ class Sequential:
         return [layer.config() for layer in self.layers]
 
     def input_shape(self) -> tuple[int, ...] | None:
-        """The shape of a sample, if the first layer with weights tells it."""
+        """The shape of a sample, if the first layer with weights determines it."""
         for layer in self.layers:
             shape = layer.input_shape()
             if shape is not None:
@@ -433,7 +433,7 @@ class Sequential:
         return f"Sequential(\n{inside})"
 
 
-# Layers that hand on the shape that comes, so that a Linear after them still tells the input's.
+# Layers that keep the shape, so that a Linear after them still determines the input's.
 _SHAPELESS = {"relu", "tanh", "sigmoid", "gelu", "silu", "softplus", "hardswish", "leaky_relu", "elu",
               "dropout", "flatten"}
 

@@ -70,7 +70,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
 
 
 class RidgelineClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
-    """A multilayer perceptron that tells classes.
+    """A multilayer perceptron that predicts classes.
 
     `hidden_layer_sizes` and `activation` say the network; `optimizer`, `learning_rate`, `weight_decay`, `epochs` and
     `batch_size` how it is trained; `scale` what happens to the features first ("standard", "unit" or "raw").
@@ -101,7 +101,7 @@ class RidgelineClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 
 
 class RidgelineRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
-    """A multilayer perceptron that tells values, one or several a sample.
+    """A multilayer perceptron that predicts values, one or several per sample.
 
     The arguments are those of `RidgelineClassifier`. The targets are scaled as the features are, and what is
     predicted is in their own units.

@@ -1,4 +1,4 @@
-"""A bridge to PyTorch: `Module` makes a model part of a larger network of PyTorch's, with gradients.
+"""A bridge to PyTorch: `Module` makes a model part of a larger PyTorch network, with gradients.
 
     import ridgeline.torch
 
@@ -42,7 +42,7 @@ class _Pass(torch.autograd.Function):  # type: ignore[misc]
 
 
 class Module(torch.nn.Module):  # type: ignore[misc]
-    """A model as a module of PyTorch. It gives what the model's last layer gives, before any softmax.
+    """A model as a PyTorch module. It returns the output of the model's last layer, before any softmax.
 
     The parameters are views of memory that this module's plans read where it lies, with the names of
     `Model.state_dict()`; they begin as the model's weights. It computes in float32, or float64 for a model with
@@ -78,13 +78,13 @@ class Module(torch.nn.Module):  # type: ignore[misc]
         self.device = torch.device("cpu") if gpu < 0 else torch.device("cuda", gpu)
 
     def to_model(self) -> Model:
-        """A `ridgeline.Model` with the weights of this moment."""
+        """Returns a `ridgeline.Model` with the current weights."""
         model = copy.deepcopy(self._model)
         model.load_state_dict({name: value.detach().cpu() for name, value in self.state_dict().items()})
         return model
 
     def forward(self, x: Any) -> Any:
-        """What the last layer gives for samples x [n, ...]: [n, outputs]."""
+        """Returns the last layer's outputs for samples x [n, ...]: [n, outputs]."""
         if not isinstance(x, torch.Tensor):
             raise TypeError(f"x: got {type(x).__name__}, expected a torch.Tensor")
         if x.dtype != self.dtype:

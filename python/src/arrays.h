@@ -16,10 +16,10 @@ namespace nb = nanobind;
 
 constexpr int kMostDims = 8;
 
-// An array of the caller where it lies.
+// A caller's array in place.
 struct View {
   void* data = nullptr;
-  std::string type;  // "float32", as NumPy calls it
+  std::string type;  // "float32", NumPy's name
   int bits = 0;
   int gpu = -1;  // -1: host memory
   bool read_only = false;
@@ -32,9 +32,9 @@ struct View {
   std::string shape_text() const;
 };
 
-// Holds an array of the caller that has the buffer protocol, __dlpack__, __cuda_array_interface__
-// or __array_interface__, and its owner with it. Where the array lies on a GPU, its producer makes
-// `queue` wait for what it has asked of the GPU so far; without a queue the host waits.
+// Holds a caller's array that has the buffer protocol, __dlpack__, __cuda_array_interface__ or
+// __array_interface__, together with its owner. If the array is on a GPU, its producer makes
+// `queue` wait for the work it has requested so far; without a queue the host waits.
 class Held {
  public:
   Held(nb::handle object, const char* argument, const GpuQueue* queue, bool writable);
@@ -59,7 +59,7 @@ class Held {
 };
 
 // Samples, targets or weights of the caller. Throws TypeError or ValueError that names the
-// argument, what came and what is wanted. Host memory that is not in row-major order is copied
+// argument, what was given and what is wanted. Host memory that is not in row-major order is copied
 // first.
 class Borrowed {
  public:
@@ -74,23 +74,23 @@ class Borrowed {
   Array array_;
 };
 
-// The type of an array as the library has it; throws TypeError for one that it does not take.
+// Returns the library's type of an array; throws TypeError for an unsupported one.
 ArrayType type_of(const View& view, const char* argument);
 
-// Memory for answers that the caller may give, on the host or on `gpu`; throws as Borrowed for
-// another type, shape, order or place, and for memory that cannot be written.
+// Checks an output array of the caller, on the host or on `gpu`; throws like Borrowed for another
+// type, shape, order or device, and for memory that is not writable.
 void check_writable(const Held& held, const char* argument, const char* type,
                     std::span<const int64_t> shape, int gpu);
 
 // A NumPy array that owns its memory.
 template <typename T>
 nb::object new_array(const std::vector<int64_t>& shape, T*& data);
-// A NumPy array over memory that `owner` keeps.
+// Returns a NumPy array over memory that `owner` keeps alive.
 nb::object view_array(const Array& array, nb::handle owner);
-// A NumPy array with a copy of the values.
+// Returns a NumPy array with a copy of the values.
 nb::object copied_array(const Array& array);
 
-// The bytes that were copied because arrays could not be used where they lay, since the start.
+// The bytes copied since the start because arrays could not be used in place.
 int64_t copied_bytes();
 
 std::string shape_text(std::span<const int64_t> shape);

@@ -5,11 +5,11 @@
 namespace ridgeline::python {
 namespace {
 
-// Threads of a process do not live on in its forked children, so that whatever had started some
-// would wait for them for ever there.
+// Threads do not survive in forked children, so code that had started some would wait for them
+// forever there.
 bool computed = false, orphaned = false;
 
-// Memory of a GPU and the object whose queue has it.
+// GPU memory and the object whose queue owns it.
 struct GpuMemory {
   GpuQueue queue;
   void* data;

@@ -4,15 +4,15 @@
 
 namespace ridgeline::python {
 
-// To be called before anything that may start threads or use a GPU: throws in a process that was
-// forked after such a call, because threads do not live on there.
+// Call it before anything that may start threads or use a GPU: throws in a process that was forked
+// after such a call, because threads do not survive there.
 void about_to_compute();
 void watch_forks();
 
 DeviceOptions device_options(const std::string& device, int threads, bool tune, int64_t batch);
 
-// Memory for float32 answers: `out` if it is an array of this shape, on the host or on `gpu`, else
-// new memory there. `owner` has the queue, and lives for as long as the memory does.
+// Memory for float32 outputs: `out` if it is an array of this shape, on the host or on `gpu`, else
+// new memory there. `owner` has the queue, and lives as long as the memory.
 class Answers {
  public:
   Answers(nb::handle out, std::span<const int64_t> shape, int gpu, nb::handle owner,
@@ -27,10 +27,10 @@ class Answers {
   nb::object object_;
 };
 
-// A NumPy array with the float32 numbers that lie at an address of the queue's device.
+// Returns a NumPy array with the float32 numbers at an address of the queue's device.
 nb::object downloaded(const GpuQueue& queue, intptr_t address, const std::vector<int64_t>& shape);
 
-// Adds what has one class or one function to the module.
+// Each adds one class or one function to the module.
 void add_model(nb::module_& module);
 void add_predictor(nb::module_& module);
 void add_function(nb::module_& module);

@@ -8,8 +8,8 @@ namespace {
 
 void* pointer(intptr_t address) { return reinterpret_cast<void*>(address); }
 
-// A model with gradients. Memory is given by its address: ridgeline.torch, which calls this, has
-// checked types, shapes and places.
+// A model with gradients. Memory is passed by address: ridgeline.torch, the caller, has checked
+// types, shapes and devices.
 nb::list weights(nb::object self) {
   const auto& function = nb::cast<Differentiable&>(self);
   nb::list all;

@@ -4,7 +4,7 @@
 
 #include "python/src/arrays.h"
 
-// How the four protocols of arrays become a View.
+// Converts the four array protocols to a View.
 namespace ridgeline::python {
 namespace {
 
@@ -14,7 +14,7 @@ struct TypeCode {
   int bits;
 };
 
-// By the characters of Python's struct module, with NumPy's Z for complex numbers.
+// The characters of Python's struct module, with NumPy's Z for complex numbers.
 constexpr TypeCode kFormats[] = {
     {"f", "float32", 32},      {"d", "float64", 64},   {"B", "uint8", 8},
     {"?", "bool", 8},          {"i", "int32", 32},     {"l", "int64", 64},
@@ -100,7 +100,7 @@ void dense_strides(View& view) {
 
 Held::Held(nb::handle object, const char* argument, const GpuQueue* queue, bool writable) {
   if (nb::isinstance<nb::bytes>(object) || nb::isinstance<nb::str>(object)) {
-    // Bytes have the buffer protocol, but whoever gives them means a text.
+    // Bytes have the buffer protocol, but are probably meant as text.
   } else if (take_buffer(object, writable) || take_dlpack(object, argument, queue, writable) ||
              take_interface(object, argument, "__cuda_array_interface__", queue) ||
              take_interface(object, argument, "__array_interface__", nullptr)) {
@@ -143,7 +143,7 @@ bool Held::take_buffer(nb::handle object, bool writable) {
   set_format(view_, buffer_.format, buffer_.itemsize);
   for (int i = 0; i < std::min(view_.rank, kMostDims); ++i) {
     view_.shape[size_t(i)] = buffer_.shape[i];
-    // An item between two others has no stride in elements: the array is copied, item by item.
+    // An unaligned item has no stride in elements: the array is copied, item by item.
     view_.strides[size_t(i)] = buffer_.itemsize > 0 && buffer_.strides[i] % buffer_.itemsize == 0
                                    ? buffer_.strides[i] / buffer_.itemsize
                                    : INT64_MIN;
@@ -225,7 +225,7 @@ bool Held::take_interface(nb::handle object, const char* argument, const char* p
   }
   owner_ = nb::borrow(object);
   if (std::strcmp(protocol, "__cuda_array_interface__") != 0) return true;
-  // The interface does not say which GPU it is; it is the one that computes.
+  // The interface does not name the GPU; it is assumed to be the one that computes.
   view_.gpu = queue != nullptr && queue->gpu() >= 0 ? queue->gpu() : 0;
   if (const nb::object stream = entry("stream"); !stream.is_none()) {
     void* theirs = reinterpret_cast<void*>(nb::cast<intptr_t>(stream));

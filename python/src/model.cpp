@@ -9,7 +9,7 @@
 namespace ridgeline::python {
 namespace {
 
-// The queue of a model that computes on a GPU. One on a CPU is not opened for this.
+// Returns the queue of a model that computes on a GPU. For a model on a CPU it opens no queue.
 std::optional<GpuQueue> queue_of(Model& model, nb::handle x) {
   if (!nb::hasattr(x, "__cuda_array_interface__") && !nb::hasattr(x, "__dlpack_device__")) {
     return std::nullopt;

@@ -2,8 +2,8 @@
 
 #include "python/src/compute.h"
 
-// The module ridgeline._core: what ridgeline/ridgeline.h offers, in Python's types. The Python
-// files beside it make the package of it; its functions check arrays and nothing else.
+// The module ridgeline._core: ridgeline/ridgeline.h in Python's types. The Python files beside it
+// build the package on it; its functions check only arrays.
 namespace ridgeline::python {
 namespace {
 

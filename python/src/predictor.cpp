@@ -17,8 +17,8 @@ struct Handle {
   std::vector<int64_t> shape;  // of one sample
   const char* type;
   std::atomic<bool> busy{false};
-  // The memory of answers that the last call was given. Its buffer is held, so that it stays where
-  // it is, and a loop that gives the same array again need not ask for it again.
+  // The output memory of the last call. Its buffer is held, so that it stays in place, and a loop
+  // that passes the same array again need not acquire it again.
   std::optional<Held> last_out;
   PyObject* last_object = nullptr;
 
@@ -44,7 +44,7 @@ struct Handle {
         type(predictor.input_type() == ArrayType::uint8 ? "uint8" : "float32") {}
 };
 
-// Keeps a second thread out, which would compute in the same memory.
+// Keeps out a second thread, which would compute in the same memory.
 class Turn {
  public:
   explicit Turn(Handle& handle) : handle_(handle) {
@@ -62,7 +62,7 @@ class Turn {
   Handle& handle_;
 };
 
-// Samples are taken in their own type and shape only.
+// Accepts samples only in the network's own type and shape.
 void check_samples(const Handle& handle, const View& view) {
   if (view.type != handle.type) {
     throw nb::type_error(("x: got an array of " + view.type + ", expected " + handle.type).c_str());
@@ -114,7 +114,7 @@ nb::object run(nb::handle self, nb::handle x, nb::handle out) {
   return answers.object();
 }
 
-// The time of a call without Python, for measurements of what Python adds to it.
+// The time of a call without Python, to measure Python's overhead.
 double seconds_a_call(Handle& handle, nb::handle x, nb::handle out, int64_t calls) {
   about_to_compute();
   const Held held(x, "x", &handle.queue, false);

@@ -24,7 +24,7 @@ nb::tuple step(StepTrainer& self, nb::handle x, nb::handle y, std::optional<doub
   return nb::make_tuple(result.loss, result.accuracy);
 }
 
-// Samples, or none where the config names the data.
+// Returns the samples, or none if the config names the data.
 std::optional<Samples> samples_of(const std::optional<Borrowed>& x,
                                   const std::optional<Borrowed>& y) {
   if (!x) return std::nullopt;

@@ -97,12 +97,12 @@ void run_in_parts(Model::State& state, engine::Predictor& predictor, const Array
                 to_string(samples.shape.drop_front()));
   }
   const size_t sample_bytes = samples.bytes() / size_t(count);
-  const bool as_they_are = !preparation || api::reads_in_place(samples, *preparation, "predict: x");
+  const bool is_identity = !preparation || api::reads_in_place(samples, *preparation, "predict: x");
   std::vector<uint8_t> prepared;
   for (int64_t first = 0; first < count; first += batch) {
     const int64_t part = std::min(batch, count - first);
     std::span<const uint8_t> bytes;
-    if (!as_they_are) {
+    if (!is_identity) {
       prepared.clear();
       engine::append_inputs(set, *preparation, first, first + part, prepared);
       bytes = prepared;
@@ -204,7 +204,7 @@ void Model::predict(const Array& samples, float* out, int gpu) {
   const auto& preparation = state_->loaded.preparation;
   const bool scaled = preparation && preparation->target() &&
                       preparation->target()->kind == data::TargetKind::values &&
-                      !engine::hands_on(*preparation);
+                      !engine::leaves_unchanged(*preparation);
   const Tensor plain = predictor.runner().plan().peek(predictor.output_value().id);
   const bool direct = !scaled && plain.dtype == DType::fp32;
   if (gpu >= 0 && (!direct || runtime.device() != Device{DeviceKind::cuda, gpu})) {

@@ -48,7 +48,7 @@ int64_t bytes_of(const Array& array) {
 
 bool reads_in_place(const Tensor& inputs, const data::Preparation& preparation, const char* what) {
   const bool on_gpu = !inputs.device.is_host();
-  const bool ready = inputs.dtype == DType::fp32 && engine::hands_on(preparation) &&
+  const bool ready = inputs.dtype == DType::fp32 && engine::leaves_unchanged(preparation) &&
                      preparation.target()->fields.size() == 1 &&
                      inputs.shape.drop_front() == preparation.input_shape();
   if (on_gpu) {

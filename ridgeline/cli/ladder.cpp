@@ -22,7 +22,7 @@ struct Flags {
 };
 
 // Runs the same command on ranks for one rung; returns the JSON of their root.
-std::string climb_elsewhere(const Flags& flags, const engine::Rung& rung, int ranks) {
+std::string run_rung_on_ranks(const Flags& flags, const engine::Rung& rung, int ranks) {
   const ScratchFolder scratch("ridgeline-ladder");
   const std::filesystem::path file = scratch.path() / "rung.json";
   std::vector<std::string> words{std::filesystem::read_symlink("/proc/self/exe").string(),
@@ -60,7 +60,7 @@ int run(const Flags& flags, Communicator& ranks) {
     options.ranks = &ranks;
   }
   options.launch = [&](const engine::Rung& rung, int count) {
-    return climb_elsewhere(flags, rung, count);
+    return run_rung_on_ranks(flags, rung, count);
   };
   if (flags.width > 0 && flags.name != "mlp") {
     throw_error(ErrorKind::usage, "--width is for the ladder mlp, not {}", flags.name);

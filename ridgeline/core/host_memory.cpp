@@ -65,8 +65,8 @@ size_t left_in_v1(const fs::path& group) {
 }
 
 // Returns the minimum of in_group() for `root`/`path` and every folder above it up to `root`.
-size_t least_upwards(const fs::path& root, const std::string& path,
-                     size_t (*in_group)(const fs::path&)) {
+size_t least_of_ancestors(const fs::path& root, const std::string& path,
+                          size_t (*in_group)(const fs::path&)) {
   size_t least = in_group(root);
   fs::path group = root;
   for (const fs::path& part : fs::path(path).relative_path()) {
@@ -78,7 +78,7 @@ size_t least_upwards(const fs::path& root, const std::string& path,
 }
 
 // Each line of /proc/self/cgroup is ID:CONTROLLERS:PATH; version 2 has the ID 0 and no controllers.
-size_t groups_leave(const MemoryFiles& files) {
+size_t cgroup_memory_left(const MemoryFiles& files) {
   std::ifstream in(files.proc / "self" / "cgroup");
   size_t least = std::min(left_in_v2(files.cgroups), left_in_v1(files.cgroups / "memory"));
   for (std::string line; std::getline(in, line);) {
@@ -87,9 +87,9 @@ size_t groups_leave(const MemoryFiles& files) {
     const std::string controllers = fmt::format(",{},", line.substr(first + 1, second - first - 1));
     const std::string path = line.substr(second + 1);
     if (controllers == ",,") {
-      least = std::min(least, least_upwards(files.cgroups, path, left_in_v2));
+      least = std::min(least, least_of_ancestors(files.cgroups, path, left_in_v2));
     } else if (controllers.find(",memory,") != std::string::npos) {
-      least = std::min(least, least_upwards(files.cgroups / "memory", path, left_in_v1));
+      least = std::min(least, least_of_ancestors(files.cgroups / "memory", path, left_in_v1));
     }
   }
   return least;
@@ -98,7 +98,7 @@ size_t groups_leave(const MemoryFiles& files) {
 }  // namespace
 
 size_t free_host_memory(const MemoryFiles& files) {
-  return std::min(available(files.proc / "meminfo"), groups_leave(files));
+  return std::min(available(files.proc / "meminfo"), cgroup_memory_left(files));
 }
 
 void require_host_memory(size_t bytes, std::string_view help) {

@@ -39,7 +39,7 @@ int threads_here() {
 
 // The kernel still counts a joined thread for a moment, and until then it may refuse a new one in
 // its place.
-void wait_until_forgotten(int threads_before) {
+void wait_until_uncounted(int threads_before) {
   using Clock = std::chrono::steady_clock;
   const auto deadline = Clock::now() + std::chrono::milliseconds(200);
   while (Clock::now() < deadline) {
@@ -81,7 +81,7 @@ double quota_in_v1(const fs::path& group) {
 // Returns the minimum of in_group() for `root` and every folder on the way to `root`/`path`. In a
 // container a group may be mounted at the top under another name; folders that do not exist set no
 // limit.
-double least_on_the_way(const fs::path& root, const std::string& path,
+double least_along_path(const fs::path& root, const std::string& path,
                         double (*in_group)(const fs::path&)) {
   double least = in_group(root);
   fs::path group = root;
@@ -113,7 +113,7 @@ int obtainable_threads(int wanted, size_t stack_bytes) {
   gate.notify_all();
   for (const pthread_t thread : threads) pthread_join(thread, nullptr);
   pthread_attr_destroy(&attributes);
-  if (!threads.empty()) wait_until_forgotten(before);
+  if (!threads.empty()) wait_until_uncounted(before);
   return int(threads.size());
 }
 
@@ -150,10 +150,10 @@ double cpu_quota(const QuotaFiles& files) {
     const std::string names = line.substr(first + 1, second - first - 1);
     const std::string path = line.substr(second + 1);
     if (names.empty()) {
-      least = std::min(least, least_on_the_way(files.cgroups, path, quota_in_v2));
+      least = std::min(least, least_along_path(files.cgroups, path, quota_in_v2));
     } else if (("," + names + ",").find(",cpu,") != std::string::npos) {
-      least = std::min({least, least_on_the_way(files.cgroups / names, path, quota_in_v1),
-                        least_on_the_way(files.cgroups / "cpu", path, quota_in_v1)});
+      least = std::min({least, least_along_path(files.cgroups / names, path, quota_in_v1),
+                        least_along_path(files.cgroups / "cpu", path, quota_in_v1)});
     }
   }
   return least;

@@ -25,13 +25,13 @@ class FieldValues {
   // All rows, if they are in memory; empty if they must be read.
   virtual std::span<const std::byte> resident() const { return {}; }
 
-  // All rows where they lie, in memory or in a file that is mapped; empty where they must be read.
-  // Whoever has read from a map calls check_map(), which throws data when the file has shrunk.
+  // All rows, if they are in memory or in a mapped file; empty if they must be read. After reading
+  // from a map, call check_map(), which throws Error(data) if the file has shrunk.
   virtual std::span<const std::byte> map() const { return resident(); }
   virtual void check_map() const {}
 };
 
-// Values in memory. `owner` keeps them alive; where there is none, the caller does.
+// Values in memory. `owner` keeps them alive; without one, the caller does.
 class MemoryValues final : public FieldValues {
  public:
   MemoryValues(std::span<const std::byte> bytes, size_t row_bytes,

@@ -14,8 +14,8 @@
 namespace ridgeline::data {
 namespace {
 
-// Deflate codes at best 258 bytes in two bits: a gzip file cannot unpack to more than this times
-// its size.
+// Deflate encodes at best 258 bytes in two bits: a gzip file cannot expand by more than this
+// factor.
 constexpr int64_t kMostGzipRatio = 1032;
 
 struct Header {
@@ -74,15 +74,15 @@ void check_gzip_size(ByteSource& in, const Header& header) {
   }
 }
 
-// Grows with what is really there, never past what the header declares: neither a false header nor
-// a gzip bomb makes us allocate.
+// Grows with the data that is really there, never past the declared size: neither a false header
+// nor a gzip bomb makes us allocate.
 HostTensor read_gzip(ByteSource& in, const Header& header) {
   const std::string& file = in.file().name();
   check_gzip_size(in, header);
   const size_t total = size_t(header.payload_bytes);
-  require_host_memory(2 * total);  // unpacked, and then as a tensor
+  require_host_memory(2 * total);  // decompressed, and then as a tensor
   std::vector<std::byte> bytes;
-  bytes.reserve(std::min(total, size_t(in.file().size()) * 8));  // images pack about 2 to 5 times
+  bytes.reserve(std::min(total, size_t(in.file().size()) * 8));  // images compress 2 to 5 times
   while (bytes.size() < total) {
     const size_t have = bytes.size();
     bytes.resize(have + std::min(total - have, std::max(have, size_t{1} << 20)));
@@ -156,7 +156,7 @@ SampleStream::SampleStream(const std::filesystem::path& path, const Shape& raw_s
   header_bytes_ = header.header_bytes;
   count_ = end_ = header.shape[0];
   shape_ = header.shape.drop_front();
-  // Any number of them would take no bytes, and as long as it likes to read.
+  // Any number of empty samples would take no bytes, and arbitrarily long to read.
   if (shape_.numel() == 0 && *count_ > 0) {
     throw_error(ErrorKind::data, "{}: states {} samples of no bytes ({}); get it again",
                 file_.name(), *count_, to_string(shape_));

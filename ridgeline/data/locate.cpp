@@ -243,18 +243,18 @@ FileCheck check_file(const FileInfo& info, const fs::path& folder) {
 }
 
 CheckReport check(const SetInfo& set, const fs::path& data_dir) {
-  const bool told_where = !data_dir.empty();
+  const bool user_named = !data_dir.empty();
   const Fault fault = [&](const fs::path& folder) -> std::string {
     const bool any = std::ranges::any_of(set.files, [&](const FileInfo& info) {
       return find_spelling(folder, info.name).has_value();
     });
     if (!any) return "holds none of its files";
     // A folder that the user names is checked as it is: that it holds something else is the result.
-    return told_where || named_for(set, folder) || has_labels_of(set, folder) ? ""
+    return user_named || named_for(set, folder) || has_labels_of(set, folder) ? ""
                                                                               : "holds another set";
   };
   std::vector<Place> places = search_places(data_dir);
-  if (told_where) places.resize(1);
+  if (user_named) places.resize(1);
   std::string looked;
   const auto folder = first_good(set, places, fault, looked);
   if (!folder) throw_not_found(set, looked);

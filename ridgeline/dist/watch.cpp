@@ -259,7 +259,7 @@ void Watch::accuse(int rank, const std::string& what) {
   if (ranks_.is_root() && rank != 0 && hooks.lost) {
     ranks_.broken() = true;
     for (auto& peer : peers_) {
-      if (peer->rank == rank && !std::exchange(peer->gone, true)) finish_off(*peer);
+      if (peer->rank == rank && !std::exchange(peer->gone, true)) kill_stopped(*peer);
     }
     if (hooks.lost(rank, fmt::format("{} of {} {}", name, ranks_.size(), what))) {
       if (last_code_ >= 0) leave(last_code_);  // else the main thread will
@@ -284,7 +284,7 @@ void Watch::accuse(int rank, const std::string& what) {
 
 // Kills a stopped rank if possible: it would keep its file locks, and the launcher would wait for
 // it.
-void Watch::finish_off(Peer& peer) {
+void Watch::kill_stopped(Peer& peer) {
   const Seat& seat = seats_[size_t(peer.rank)];
   if (!seat.same_host) return;
   ::kill(seat.process, SIGKILL);

@@ -66,7 +66,7 @@ class Watch {
   // drops the last message in flight, and the root's end would look like its loss.
   void part();
   void wait_for_close(Peer& peer, int64_t until);
-  void finish_off(Peer& peer);
+  void kill_stopped(Peer& peer);
   bool send(Peer& peer, Kind kind, int32_t value, const std::string& text = {});
 
   RankCommunicator& ranks_;

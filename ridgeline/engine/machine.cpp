@@ -121,7 +121,7 @@ bool has_precision(Device device, Precision precision) {
 
 Machine::Machine(const RunConfig& run, Communicator* ranks)
     : threads_(run.threads == 0 && ranks != nullptr && ranks->size() > 1
-                   ? threads_beside(*ranks)
+                   ? threads_of_rank(*ranks)
                    : resolve_threads(run.threads)),
       notice_(std::make_unique<StartNotice>(run.quiet || (ranks != nullptr && !ranks->is_root())
                                                 ? Progress::Style::none

@@ -266,7 +266,7 @@ SampleSet prepare_in_place(const Tensor& inputs, const FieldSet& targets,
   return result;
 }
 
-bool hands_on(const Preparation& preparation) {
+bool leaves_unchanged(const Preparation& preparation) {
   if (preparation.features().size() != 1 || preparation.windows() || !preparation.target()) {
     return false;
   }

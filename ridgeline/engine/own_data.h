@@ -63,10 +63,10 @@ data::SampleSet prepare_samples(const data::FieldSet& set, const data::Preparati
                                 std::string name);
 
 // Takes fp32 inputs in place from the caller's memory, on the host or on a GPU, with their targets.
-// The preparation must leave inputs unchanged (hands_on).
+// The preparation must leave inputs unchanged (leaves_unchanged).
 data::SampleSet prepare_in_place(const Tensor& inputs, const data::FieldSet& targets,
                                  const data::Preparation& preparation, std::string name);
-bool hands_on(const data::Preparation& preparation);
+bool leaves_unchanged(const data::Preparation& preparation);
 
 // Prepares all samples of a file with their targets; `target` is a file that holds these, or
 // empty.

@@ -61,11 +61,11 @@ void PlainInputs::take_numbers(const data::Preparation& preparation, bool timest
     shape_ = std::get<data::NumberFeature>(preparation.features().front()).shape;
   if (preparation.windows() && !timestep) shape_ = shape_.prepend(preparation.windows()->window);
   elements_ = shape_.numel();
-  plain_ = as_they_are_ = true;
+  plain_ = identity_ = true;
   constexpr double kAll = std::numeric_limits<double>::infinity();
   for (const Number& number : numbers_) {
     plain_ &= number.low == -kAll && number.high == kAll && !number.log && number.indicator < 0;
-    as_they_are_ &= number.shift == 0 && number.scale == 1;
+    identity_ &= number.shift == 0 && number.scale == 1;
     shift_.push_back(number.shift);
     scale_.push_back(number.scale);
   }
@@ -122,7 +122,7 @@ void PlainInputs::apply(const void* samples, int64_t count, void* inputs) const 
 
 // The fast path of the usual case. Returns false if a number is not finite; the output is then
 // undefined.
-bool PlainInputs::apply_plainly(const float* from, int64_t timesteps, float* to) const {
+bool PlainInputs::apply_fast(const float* from, int64_t timesteps, float* to) const {
   constexpr uint32_t kExponent = 0x7f800000;  // all ones: infinite or NaN
   const auto all = size_t(timesteps * width_);
   uint32_t bad = 0;
@@ -130,7 +130,7 @@ bool PlainInputs::apply_plainly(const float* from, int64_t timesteps, float* to)
     bad |= uint32_t((std::bit_cast<uint32_t>(from[i]) & kExponent) == kExponent);
   }
   if (bad != 0) return false;
-  if (as_they_are_) {
+  if (identity_) {
     std::memcpy(to, from, all * sizeof(float));
     return true;
   }
@@ -142,7 +142,7 @@ bool PlainInputs::apply_plainly(const float* from, int64_t timesteps, float* to)
 }
 
 void PlainInputs::apply_numbers(const float* from, int64_t timesteps, float* to) const {
-  if (plain_ && apply_plainly(from, timesteps, to)) return;
+  if (plain_ && apply_fast(from, timesteps, to)) return;
   const auto each = int64_t(numbers_.size());
   for (int64_t t = 0; t < timesteps; ++t, from += each, to += width_) {
     for (int64_t i = 0; i < each; ++i) {

@@ -23,7 +23,7 @@ class PlainInputs {
   int64_t elements() const { return elements_; }
   DType inputs() const { return inputs_; }  // the type that apply() writes and a program gathers
   // Whether apply() only copies, and refuses numbers that are not finite.
-  bool as_they_are() const { return plain_ && as_they_are_; }
+  bool is_identity() const { return plain_ && identity_; }
 
   // Turns samples [count][elements()] into inputs [count][numbers of the model's input]. Throws
   // Error(data) for a code that the model does not know, and for a missing (NaN) or infinite number
@@ -44,7 +44,7 @@ class PlainInputs {
   void take_numbers(const data::Preparation& preparation, bool timestep);
   void take_feature(const data::NumberFeature& feature, bool timestep);
   void apply_numbers(const float* from, int64_t timesteps, float* to) const;
-  bool apply_plainly(const float* from, int64_t timesteps, float* to) const;
+  bool apply_fast(const float* from, int64_t timesteps, float* to) const;
 
   DType given_ = DType::uint8, inputs_ = DType::uint8;
   Shape shape_;
@@ -53,8 +53,8 @@ class PlainInputs {
   data::Scaling scaling_;
   std::vector<Number> numbers_;
   int64_t width_ = 0;  // number of inputs from numbers_
-  // plain_: all numbers are only shifted and scaled, by these; as_they_are_: not even that.
-  bool plain_ = false, as_they_are_ = false;
+  // plain_: all numbers are only shifted and scaled, by these; identity_: not even that.
+  bool plain_ = false, identity_ = false;
   std::vector<double> shift_, scale_;
 };
 

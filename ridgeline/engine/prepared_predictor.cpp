@@ -69,7 +69,7 @@ void PreparedPredictor::check_count(int64_t count) const {
 void PreparedPredictor::run_on_gpu(const void* samples, int64_t count, float* outputs) {
   check_count(count);
   const bool on_host = machine_.device().is_host();
-  if (on_host || !predictor_->takes_device_memory() || !inputs_.as_they_are() ||
+  if (on_host || !predictor_->takes_device_memory() || !inputs_.is_identity() ||
       !unscale_.empty()) {
     throw_error(ErrorKind::usage,
                 "x: got an array on a GPU, expected one on the host: this model {}",

@@ -154,7 +154,7 @@ void share_snapshot(Communicator& ranks, Snapshot& snapshot) {
   }
 }
 
-int threads_beside(Communicator& ranks) {
+int threads_of_rank(Communicator& ranks) {
   cpu_set_t own;
   CPU_ZERO(&own);
   ::sched_getaffinity(0, sizeof(own), &own);

@@ -32,6 +32,6 @@ void share_snapshot(Communicator& ranks, Snapshot& snapshot);
 
 // Returns the default number of threads of a rank: those it may run on, shared with the ranks of
 // this host that may run on the same.
-int threads_beside(Communicator& ranks);
+int threads_of_rank(Communicator& ranks);
 
 }  // namespace ridgeline::engine

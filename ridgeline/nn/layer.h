@@ -48,7 +48,7 @@ class Layer {
   virtual bool joins() const { return false; }  // takes several inputs
 
   // Whether forward() may be appended twice to a step: not if it updates statistics or keeps state.
-  virtual bool computes_again() const { return true; }
+  virtual bool can_recompute() const { return true; }
 
   // Returns the output shape for an input shape; throws Error(usage) if the input does not fit.
   virtual Shape output(const Shape& input) const = 0;

@@ -228,7 +228,7 @@ class Lowering {
     }
     for (size_t i = layers_.size(); i-- > lowest;) {
       if (const auto next = std::ranges::find(segments_, i + 1); next != segments_.end()) {
-        compute_again(*(next - 1), i + 1);
+        recompute_forward(*(next - 1), i + 1);
       }
       if (!needs[i] || arrived[i].empty()) continue;
       LayerValues& values = layers_[i];
@@ -280,7 +280,7 @@ class Lowering {
 
   // Recomputes the forward pass of the layers [begin, end) for their gradients, except for values
   // that are kept because later layers read them. drop_unread() removes what no gradient reads.
-  void compute_again(size_t begin, size_t end) {
+  void recompute_forward(size_t begin, size_t end) {
     std::set<ValueId> kept;
     for (size_t i = end; i < layers_.size(); ++i) {
       for (const Value& x : layers_[i].xs) kept.insert(x.id);
@@ -293,7 +293,7 @@ class Lowering {
         if (from != kGraphInput) values.xs[k] = layers_[size_t(from)].y;
       }
       values.x = values.xs[0];
-      if (!model_.layers()[i]->computes_again()) continue;
+      if (!model_.layers()[i]->can_recompute()) continue;
       values.saved.clear();
       builder_.enter(int(i));
       const Value y = model_.layers()[i]->forward(builder_, values);

@@ -39,7 +39,7 @@ class BatchNormLayer final : public Layer {
   static LayerPtr read(ConfigTable& table);
 
   std::string type() const override { return "batchnorm"; }
-  bool computes_again() const override { return false; }
+  bool can_recompute() const override { return false; }
   Shape output(const Shape& input) const override;
   std::vector<ParamSpec> params(const Shape& input) const override;
   Value forward(Builder& builder, LayerValues& values) const override;

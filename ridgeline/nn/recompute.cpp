@@ -23,7 +23,7 @@ std::vector<size_t> cut(const std::vector<double>& bytes, double least) {
 
 // Returns the memory that is kept from the forward pass, plus the largest segment.
 double cost(const Model& model, std::vector<double> bytes, const std::vector<size_t>& begins,
-            double bytes_a_number) {
+            double bytes_per_element) {
   double kept = 0, largest = 0;
   std::vector<bool> counted(bytes.size());
   for (size_t s = 1; s < begins.size(); ++s) {
@@ -32,7 +32,7 @@ double cost(const Model& model, std::vector<double> bytes, const std::vector<siz
       for (const int from : model.inputs_of(i)) {
         if (from == kGraphInput || size_t(from) >= begins[s] || counted[size_t(from)]) continue;
         counted[size_t(from)] = true;
-        const double output = bytes_a_number * double(model.output_of(from).numel());
+        const double output = bytes_per_element * double(model.output_of(from).numel());
         kept += output;
         bytes[size_t(from)] -= std::min(bytes[size_t(from)], output);
       }
@@ -43,9 +43,9 @@ double cost(const Model& model, std::vector<double> bytes, const std::vector<siz
     if (counted[i] || bytes[i] == 0) continue;
     for (const int from : model.inputs_of(i)) {
       if (from == kGraphInput || counted[size_t(from)]) continue;
-      if (model.layers()[size_t(from)]->computes_again()) continue;
+      if (model.layers()[size_t(from)]->can_recompute()) continue;
       counted[size_t(from)] = true;
-      kept += bytes_a_number * double(model.output_of(from).numel());
+      kept += bytes_per_element * double(model.output_of(from).numel());
     }
   }
   for (size_t s = 0; s < begins.size(); ++s) {
@@ -60,17 +60,17 @@ double cost(const Model& model, std::vector<double> bytes, const std::vector<siz
 }  // namespace
 
 std::vector<size_t> choose_segments(const Model& model, std::vector<double> bytes,
-                                    double bytes_a_number) {
+                                    double bytes_per_element) {
   double total = 0;
   for (size_t i = 0; i < bytes.size(); ++i) {
-    if (!model.layers()[i]->computes_again()) bytes[i] = 0;  // kept in any case
+    if (!model.layers()[i]->can_recompute()) bytes[i] = 0;  // kept in any case
     total += bytes[i];
   }
   std::vector<size_t> best{0};
   double least = total;
   for (size_t parts = 2; parts <= std::min(bytes.size(), kMostSegments); ++parts) {
     const std::vector<size_t> begins = cut(bytes, total / double(parts));
-    const double now = cost(model, bytes, begins, bytes_a_number);
+    const double now = cost(model, bytes, begins, bytes_per_element);
     if (now >= least) continue;
     least = now;
     best = begins;

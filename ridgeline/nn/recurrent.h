@@ -35,7 +35,7 @@ class RecurrentLayer final : public Layer {
   int64_t depth() const override { return s_.layers; }
   // The layers of the stack recompute one by one: the values between them are kept, their gates are
   // not.
-  bool computes_again() const override { return false; }
+  bool can_recompute() const override { return false; }
   Shape output(const Shape& input) const override;
   std::vector<ParamSpec> params(const Shape& input) const override;
   Value forward(Builder& builder, LayerValues& values) const override;

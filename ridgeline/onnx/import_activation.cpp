@@ -79,7 +79,7 @@ void import_activation(Importer& in) {
   in.refuse("this operator is not known here");
 }
 
-void import_pieces(Importer& in) {
+void import_composed_activation(Importer& in) {
   const Node& node = in.node();
   const View view = in.take(0).view;
   in.apply_softmax();

@@ -201,7 +201,8 @@ void add_padding(Importer& in, const std::vector<std::pair<int64_t, int64_t>>& p
 void import_activation(Importer& in);
 void import_clip(Importer& in);  // Clip, HardSigmoid
 void import_prelu(Importer& in);
-void import_pieces(Importer& in);  // Abs, Celu, Mish, Neg, Selu, Swish: activations by others
+void import_composed_activation(
+    Importer& in);  // Abs, Celu, Mish, Neg, Selu, Swish: activations by others
 // Applies the activation `kind` (a layer type) to the output of the layers so far.
 void add_activation(Importer& in, const char* kind);
 // Joins layers whose outputs have the current stored shape.

@@ -21,7 +21,7 @@ bool Importer::read_by_sequence(const std::string& name) const {
   });
 }
 
-// What the output depends on: which dimension of an input is the batch, and the shapes of samples.
+// Finds the inputs that the output depends on, their batch dimension, and the shapes of samples.
 void Importer::choose_input() {
   std::set<std::string> read;
   for (const Node& node : graph_.nodes) read.insert(node.inputs.begin(), node.inputs.end());

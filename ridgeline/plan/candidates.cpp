@@ -21,8 +21,8 @@ std::string excluded(const Kernel& kernel, const Program& program, const Runtime
 }
 
 // Returns why a kernel that sums products in fp32 cannot be used if the program wants fp16 sums.
-std::string sums_otherwise(const Program& program, const Kernel& kernel, const Cover& cover,
-                           size_t begin) {
+std::string refuse_fp32_sums(const Program& program, const Kernel& kernel, const Cover& cover,
+                             size_t begin) {
   if (program.accumulate != Precision::fp16 || kernel.traits.fp16_sums) return {};
   const auto is_product = [](const Op& op) {
     return std::holds_alternative<Linear>(op) || std::holds_alternative<LinearGradX>(op) ||
@@ -33,7 +33,7 @@ std::string sums_otherwise(const Program& program, const Kernel& kernel, const C
 }
 
 // A kernel may leave a value unwritten only if nothing outside its span reads it.
-std::string unwritten_but_needed(const Program& program, const Cover& cover, size_t begin) {
+std::string refuse_unwritten(const Program& program, const Cover& cover, size_t begin) {
   for (const ValueId id : cover.skips) {
     const ValueInfo& info = program.info(id);
     if (info.role != Role::temp || program.last_read(id) >= int64_t(begin + cover.ops)) {
@@ -45,7 +45,7 @@ std::string unwritten_but_needed(const Program& program, const Cover& cover, siz
 
 // A block of sixteen channels for an image of one channel takes sixteen times its memory and gains
 // nothing. Small values may use it, because it costs little there.
-std::string padded_too_far(const Program& program, const Cover& cover) {
+std::string refuse_padding(const Program& program, const Cover& cover) {
   constexpr size_t kSmall = size_t{64} << 20, kMostTimes = 4;
   for (const auto* uses : {&cover.reads, &cover.writes}) {
     for (const FormatUse& use : *uses) {
@@ -89,11 +89,11 @@ std::vector<Candidate> ask_all(const Program& program, const KernelTable& table,
       if (why.empty()) {
         ++steps.asked;
         candidate.cover = kernel.covers(Rest{program, position, runtime, &steps.looked});
-        if (candidate.cover.ops > 0) why = unwritten_but_needed(program, candidate.cover, position);
+        if (candidate.cover.ops > 0) why = refuse_unwritten(program, candidate.cover, position);
         if (candidate.cover.ops > 0 && why.empty()) {
-          why = sums_otherwise(program, kernel, candidate.cover, position);
+          why = refuse_fp32_sums(program, kernel, candidate.cover, position);
         }
-        if (candidate.cover.ops > 0 && why.empty()) why = padded_too_far(program, candidate.cover);
+        if (candidate.cover.ops > 0 && why.empty()) why = refuse_padding(program, candidate.cover);
       }
       if (!why.empty()) candidate.cover = Cover::no(why);
       bare &= candidate.cover.ops == 0 || kernel.traits.fallback;

@@ -209,7 +209,7 @@ void raise_to(Ceilings& ceilings, const Ceilings& other) {
   ceilings.fp32_flops = std::max(ceilings.fp32_flops, other.fp32_flops);
   ceilings.fp64_flops = std::max(ceilings.fp64_flops, other.fp64_flops);
   ceilings.half_flops = std::max(ceilings.half_flops, other.half_flops);
-  // Of two times the shorter one is closer to the truth.
+  // The shorter of two times is closer to the truth.
   ceilings.region_seconds = std::min(ceilings.region_seconds, other.region_seconds);
   for (size_t i = 0; i < std::min(ceilings.bandwidths.size(), other.bandwidths.size()); ++i) {
     Bandwidth& mine = ceilings.bandwidths[i];

@@ -39,7 +39,7 @@ void multiply(const SplitProductArgs& g, int64_t i, int64_t j, int64_t k, int64_
 }
 
 // Computes a block at the edge of c in a buffer, over the whole depth.
-void multiply_aside(const SplitProductArgs& g, int64_t i, int64_t j) {
+void multiply_edge(const SplitProductArgs& g, int64_t i, int64_t j) {
   alignas(64) float sums[kSplitSide * kSplitSide];
   const int64_t rows = part(g.rows, i), columns = part(g.columns, j);
   multiply(g, i, j, 0, g.left.depth, sums, kSplitSide, false);
@@ -108,7 +108,7 @@ void split_multiply(const SplitProductArgs& g, Range rows, Range columns) {
         for (int64_t j = first; j < last; ++j) {
           const bool whole = part(g.rows, i) == kSplitSide && part(g.columns, j) == kSplitSide;
           if (!whole) {
-            if (k == 0) multiply_aside(g, i, j);
+            if (k == 0) multiply_edge(g, i, j);
             continue;
           }
           float* to = g.c + i * g.row_step + j * g.column_step;

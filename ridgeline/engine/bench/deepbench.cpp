@@ -70,7 +70,7 @@ Program conv_program(const DeepbenchConv& conv, ConvPass pass, Precision precisi
 // Chooses how recurrent layers are timed on a GPU if --kernels does not say: what the planner takes
 // beside the library, without the kernels that exist only for ladders (gate by gate, x's product
 // step by step, plain): they make ten thousand launches for a pass of 1500 steps.
-void leave_out_rungs(RnnBenchOptions& options) {
+void exclude_ladder_kernels(RnnBenchOptions& options) {
   if (!options.run.kernels.empty() || choose_device(options.run.device).is_host()) {
     return;
   }
@@ -164,7 +164,7 @@ class Bench {
     RnnBenchOptions options;
     options.run = options_.run;
     options.seconds = options_.seconds;
-    leave_out_rungs(options);
+    exclude_ladder_kernels(options);
     Machine machine(options.run);
     each(deepbench_rnns(), [&](const DeepbenchRnn& shape) {
       options.cells = {cell_of(shape.cell)};

@@ -77,7 +77,7 @@ Program make_program(const Work& work, Precision precision) {
 // timing.
 constexpr int64_t kDrawn = (int64_t{1} << 16) + 7;
 
-// Memory for what comes from outside, filled with small random numbers.
+// Memory for external values, filled with small random numbers.
 class Outside {
  public:
   Outside(Runtime& runtime, const Program& program) {
@@ -124,7 +124,8 @@ RnnBenchLine time_plan(const Work& work, const Program& program, Planned planned
   for (const Choice& choice : planned.choices) line.kernels.push_back(choice.kernel->name);
   line.kernel = line.kernels.front();
   Plan plan(runtime, program, std::move(planned.choices), outside.externals());
-  // One graph on a GPU, also of a plan of one step: a loop of launches would measure the host.
+  // Uses one graph on a GPU, also for a plan of one step: a loop of launches would measure the
+  // host.
   const std::function<void()> run = runtime.capture([&plan] { plan.run(); }, 1);
   const auto seconds_of = [&](int64_t calls) {
     const Clock clock;
@@ -134,10 +135,10 @@ RnnBenchLine time_plan(const Work& work, const Program& program, Planned planned
   };
   seconds_of(1);
   const double once = seconds_of(1);
-  // Calls queue up for two milliseconds a reading: what the host takes to start one and to hear of
-  // its end is no part of a step.
+  // Calls queue up for two milliseconds per measurement, so that the host's time to start one and
+  // to learn of its end is not counted.
   const int64_t calls = std::clamp<int64_t>(int64_t(2e-3 / once), 1, 16);
-  // A median needs a few readings; not of what takes longer than all of them should.
+  // A median needs a few measurements, unless a single one already takes too long.
   const size_t fewest = once > seconds ? 2 : 5;
   std::vector<double> us;
   const Clock total;
@@ -151,7 +152,8 @@ RnnBenchLine time_plan(const Work& work, const Program& program, Planned planned
   return line;
 }
 
-// Whether a kernel is asked for by part of its name; those of the products after a loop always are.
+// Whether a kernel is selected by a part of its name; those of the products after a loop always
+// are.
 bool asked_for(const Kernel& kernel, const RnnBenchOptions& options) {
   const bool loop = kernel.name.find("rnn_grad_") == std::string::npos;
   return options.kernels.empty() || !loop ||
@@ -160,7 +162,7 @@ bool asked_for(const Kernel& kernel, const RnnBenchOptions& options) {
          });
 }
 
-// Kernels that can begin the program, but for references.
+// Returns the kernels that can begin the program, except references.
 std::vector<std::string> first_kernels(const Program& program, const KernelTable& all,
                                        Machine& machine) {
   std::vector<std::string> names;
@@ -171,9 +173,9 @@ std::vector<std::string> first_kernels(const Program& program, const KernelTable
   return names;
 }
 
-// Plans over the table of a run, kept for other runs, or over parts of it. The cache knows a plan
-// by its program alone, so that of a part must not get there; times of kernels hold for every
-// table. Times measured more hastily than a run's own stay here.
+// Plans over the table of a run, kept for other runs, or over parts of it. The cache identifies a
+// plan by its program alone, so that of a part must not get there; times of kernels are valid for
+// every table. Times measured more quickly than a run's own stay here.
 class Planner {
  public:
   Planner(const Program& program, Machine& machine, double seconds)
@@ -199,7 +201,7 @@ class Planner {
   Machine& machine_;
   PlanOptions options_;
   bool hasty_ = false;
-  TuningCache own_{{}, {}};  // of no file, and never saved
+  TuningCache own_{{}, {}};  // without a file, and never saved
 };
 
 void run_one(const Work& work, const RnnBenchOptions& options, Machine& machine,
@@ -224,7 +226,7 @@ void run_one(const Work& work, const RnnBenchOptions& options, Machine& machine,
     if (part == nullptr) lines.back().kernel = "plan: " + lines.back().kernel;
     if (options.each) options.each(lines.back());
   };
-  // The planner chooses among all kernels: the backward pass may take one that was not asked for.
+  // The planner chooses among all kernels: the backward pass may take one that was not selected.
   if (std::ranges::find(options.kernels, "plan") != options.kernels.end()) {
     time_table(nullptr);
   }

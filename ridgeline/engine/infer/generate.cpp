@@ -22,9 +22,9 @@ nn::Model one_character_model(const LoadedModel& loaded) {
 }
 
 // A plan of one sample and one timestep that carries its recurrent state from call to call.
-class Speaker {
+class CharacterStepper {
  public:
-  explicit Speaker(const LoadedModel& loaded)
+  explicit CharacterStepper(const LoadedModel& loaded)
       : machine_(loaded.config.run),
         model_(one_character_model(loaded)),
         lowered_(nn::lower(model_, options(loaded))),
@@ -109,7 +109,7 @@ GenerateReport generate(const std::filesystem::path& file, const GenerateOptions
   }
   const data::Alphabet alphabet(loaded.symbols);
   const std::vector<uint8_t> prompt = encode_prompt(alphabet, options.prompt);
-  Speaker speaker(loaded);
+  CharacterStepper speaker(loaded);
   GenerateReport report{options.prompt, 0, loaded.warnings};
   const Clock clock;
   std::vector<double> p;

@@ -40,7 +40,7 @@ void label(const Rung& rung, RungResult& result) {
 }
 
 // Separate processes run the rung; their result becomes this process's.
-void run_elsewhere(const Rung& rung, const LadderOptions& options, RungResult& result) {
+void run_on_ranks(const Rung& rung, const LadderOptions& options, RungResult& result) {
   const int ranks = rank_count(options);
   if (ranks < 2 || !options.launch) {
     throw_error(ErrorKind::usage,
@@ -79,7 +79,7 @@ class Climber {
     result.batch = config.train.batch;
     try {
       if (rung.ranks && options_.ranks == nullptr) {
-        run_elsewhere(rung, options_, result);
+        run_on_ranks(rung, options_, result);
       } else {
         measure(rung, config, result);
       }

@@ -67,7 +67,7 @@ void put_choices(Out out, const Plan& plan, const Explanation& explanation) {
 }
 
 // Whether a kernel was excluded because it is for other ops, precisions or devices.
-bool says_nothing_of_op(const std::string& reason) {
+bool is_for_other_ops(const std::string& reason) {
   return reason.starts_with(kOtherOp) || reason.starts_with(kForOthers);
 }
 
@@ -88,7 +88,7 @@ void put_candidates(Out out, const Program& program, const Explanation& explanat
       const bool usable = candidate->cover.ops > 0;
       // Kernels of other ops or devices are not worth printing here; the JSON has them all.
       const bool elsewhere = any && candidate->kernel->target != chosen->kernel->target;
-      if (elsewhere || (!usable && says_nothing_of_op(candidate->cover.reason))) {
+      if (elsewhere || (!usable && is_for_other_ops(candidate->cover.reason))) {
         ++others;
         continue;
       }

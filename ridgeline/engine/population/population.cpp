@@ -89,7 +89,7 @@ class Training {
     if (result_.layout.side_by_side == 1) {
       work();  // on this thread, because a GPU belongs to the thread that opened it
     } else {
-      work_together();
+      work_on_threads();
     }
     if (thrown_) std::rethrow_exception(thrown_);
     if (stopped_ > 0) {
@@ -251,23 +251,23 @@ class Training {
 
   // This thread works too. If the system now grants fewer threads than before, those that exist do
   // all the work.
-  void work_together() {
+  void work_on_threads() {
     std::vector<std::jthread> others;
     try {
       while (int(others.size()) + 1 < result_.layout.side_by_side) {
-        others.emplace_back([this] { work_beside(); });
+        others.emplace_back([this] { work_on_thread(); });
       }
     } catch (const std::system_error&) {  // NOLINT: fewer will do
     }
-    work_beside();
+    work_on_thread();
   }
 
   // An exception that is no Error (out of memory) must end the population, not the process.
-  void work_beside() {
+  void work_on_thread() {
     try {
       work();
     } catch (...) {
-      const std::lock_guard told(telling_);
+      const std::lock_guard told(results_mutex_);
       if (!thrown_) thrown_ = std::current_exception();
       stopped_ = kAbandoned;
     }
@@ -288,7 +288,7 @@ class Training {
       if (!session) session = open(member);
       if (!one_by_one_ && result_.layout.side_by_side == 1) learn(member, *session);
       if (session->step() == 0 && options_.begins) {
-        const std::lock_guard told(telling_);
+        const std::lock_guard told(results_mutex_);
         options_.begins(member);
       }
       session->run_to_epoch(job.epochs);
@@ -338,7 +338,7 @@ class Training {
         tell(member, result);
         return true;
       }
-      const std::lock_guard told(telling_);
+      const std::lock_guard told(results_mutex_);
       if (result_.failed) return false;
       result_.failed.emplace(error.kind(), error.what());
       result_.failed_member = member;
@@ -349,7 +349,7 @@ class Training {
   }
 
   void tell(size_t member, const MemberResult& result) {
-    const std::lock_guard told(telling_);
+    const std::lock_guard told(results_mutex_);
     ++results_;
     if (options_.finished) options_.finished(member, result);
   }
@@ -364,7 +364,7 @@ class Training {
   std::vector<size_t> group_of_;
   std::vector<Group> groups_;
   std::atomic<int> stopped_ = 0;  // a signal's number, or kAbandoned
-  std::mutex telling_;            // results_, result_.failed, thrown_ and the callbacks
+  std::mutex results_mutex_;      // results_, result_.failed, thrown_ and the callbacks
   std::exception_ptr thrown_;
   size_t results_ = 0;
   JobBoard own_jobs_;

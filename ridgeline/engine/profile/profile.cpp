@@ -144,7 +144,7 @@ Profile profile_training(const Config& config, const std::string& name,
 
 namespace {
 
-// What an inference call needs, however it was come by.
+// The parts of an inference call, from a file or a ladder.
 struct Inference {
   std::string subject;
   const Config& config;

@@ -67,7 +67,7 @@ struct ApiUse {
 
 // Copies in one direction, or fills, over the whole program.
 struct CopyUse {
-  std::string kind;  // as CopyRecord has it
+  std::string kind;  // as in CopyRecord
   int64_t count = 0, bytes = 0, pageable_bytes = 0;
   double seconds = 0, least = 0, most = 0;
 

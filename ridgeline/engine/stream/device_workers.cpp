@@ -48,7 +48,7 @@ std::vector<std::string> device_names(const std::string& text, const Communicato
 std::vector<RunConfig> device_workers(const RunConfig& run, Communicator* ranks) {
   const bool many = ranks != nullptr && ranks->size() > 1;
   const int threads =
-      run.threads == 0 && many ? threads_beside(*ranks) : resolve_threads(run.threads);
+      run.threads == 0 && many ? threads_of_rank(*ranks) : resolve_threads(run.threads);
   const std::vector<std::string> names = device_names(run.device, ranks);
   std::vector<RunConfig> workers;
   for (const std::string& name : names) {

@@ -47,8 +47,8 @@ std::optional<std::pair<int, json>> receive(dist::Messages& messages) {
 void pause(Event& event, bool busy) { event.wait_for(microseconds(busy ? 50 : 1000)); }
 
 // Trains on another thread, because this thread handles messages. `stop` ends it early.
-PopulationResult train_beside(const std::vector<Member>& members, PopulationOptions options,
-                              std::atomic<int>& stop, const std::function<void()>& poll) {
+PopulationResult train_on_thread(const std::vector<Member>& members, PopulationOptions options,
+                                 std::atomic<int>& stop, const std::function<void()>& poll) {
   options.stop = [&] { return stop.load(); };
   auto training =
       std::async(std::launch::async, [&] { return train_population(members, options); });
@@ -81,7 +81,7 @@ class Root {
                            },
                        .before_exit = {},
                        .advice = {}});
-    PopulationResult result = train_beside(members, options, stop_, [this] { poll(); });
+    PopulationResult result = train_on_thread(members, options, stop_, [this] { poll(); });
     if (!result.failed) dismiss(result.stopped_by);
     const std::lock_guard lock(mutex_);
     // A launcher that does not tolerate lost ranks ends the others within a second or two.
@@ -201,7 +201,7 @@ class RankJobs final : public MemberJobs {
       const std::lock_guard lock(mutex_);
       points_[member] = to_json(make_(member, result));
     };
-    PopulationResult result = train_beside(members, options, stop_, [this] { poll(); });
+    PopulationResult result = train_on_thread(members, options, stop_, [this] { poll(); });
     if (result.failed) return result;
     put({{"left", result.stopped_by}});
     while (!outbox_.empty() || messages_.unsent() > 0) poll();

@@ -256,7 +256,7 @@ class Running {
       if (done_[i]) population.known.push_back({i, points_[i].score, points_[i].pruned_after});
     }
     if (shares_out()) {
-      population.threads = threads_beside(*ranks_);
+      population.threads = threads_of_rank(*ranks_);
     } else {
       population.ranks = ranks_;
     }
