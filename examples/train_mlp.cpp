@@ -1,4 +1,4 @@
-// Trains a classifier on arrays in memory, says how well it does, and keeps it in a file.
+// Trains a classifier on arrays in memory, prints how good it is, and saves it to a file.
 #include <ridgeline/ridgeline.h>
 
 #include <cstdio>

@@ -1,12 +1,12 @@
 """The tables of docs/founding.md, from bench/results/founding-{1..5}.json: each founding figure beside ours, with the
-file and commit of ours. What was not run says so."""
+file and commit of ours. A part that was not run says so."""
 import json
 import statistics
 
 from kept_results import RESULTS, current
 
 NOT_RUN = "not run"
-BUSY = 0.5  # load a core from which on times on a CPU are called busy
+BUSY = 0.5  # load per core above which CPU times are marked as busy
 
 
 def record(work):
@@ -22,7 +22,7 @@ def part_of(work, name):
 
 
 def figures(work, name, otherwise=None):
-    """A part's figures; else those of an earlier file of bench/results, which has them under other names."""
+    """A part's figures, or those of an earlier file of bench/results, which has them under other names."""
     entry = part_of(work, name)
     if entry:
         return entry["figures"]
@@ -41,8 +41,8 @@ def source(work, name, otherwise=None, timed=True):
         text = (f"`bench/results/founding-{work}.json`, part `{name}`: {entry['device']}, commit "
                 f"`{entry['commit'][:10]}`, {entry['date']}.")
         if timed and is_busy(entry) and name.endswith("-cpu"):
-            text += (f" The machine was busy (load {entry['load_before']} on {entry.get('machine_cores', entry['cores'])} cores): these times are "
-                     "to be taken again.")
+            text += (f" Other processes used the machine (load {entry['load_before']} on {entry.get('machine_cores', entry['cores'])} cores), "
+                     "so these times are longer than on a quiet one.")
         return text
     if otherwise and (RESULTS / otherwise).exists():
         kept = json.loads((RESULTS / otherwise).read_text())
@@ -75,7 +75,7 @@ def rung_rate(rung):
 
 
 def history_table():
-    """Work 1: every step of the history beside what reruns it here."""
+    """Work 1: every step of the history beside its rerun here."""
     ladders = {device: rungs(1, "charcnn", device) for device in ("cpu", "cuda")}
     moved = figures(1, "transports-cpu")
     rows = []
@@ -281,8 +281,8 @@ def ranks_table():
              f"{predicted[count]['step_us'] / 1000:.2f}", f"{predicted[1]['step_us'] / predicted[count]['step_us']:.2f}x",
              f"{predicted[1]['step_us'] / predicted[count]['best_step_us']:.2f}x"]
             for count, us in sorted(measured.items())]
-    head = ["ranks", "ms a step", "speed-up", "predicted, ms", "predicted speed-up", "if all messages hide"]
-    return (markdown(head, rows) + f"\n\n784-512-10 at batch 3000, a thread a rank; network by measurement "
+    head = ["ranks", "ms per step", "speed-up", "predicted, ms", "predicted speed-up", "if all messages hide"]
+    return (markdown(head, rows) + f"\n\n784-512-10 at batch 3000, one thread per rank; the measured network is "
             f"{found['network']}. " + source(4, "ranks-cpu"))
 
 

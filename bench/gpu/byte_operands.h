@@ -1,7 +1,7 @@
 #pragma once
 
-// Operands of a step of a perceptron with one hidden layer over bytes, its head, and how far its
-// products are off; for fp16_split_u8_bench and int8_split_bench.
+// Operands of a training step of a perceptron with one hidden layer over bytes, its head, and the
+// errors of its products, for fp16_split_u8_bench and int8_split_bench.
 #include <cmath>
 #include <cstdlib>
 
@@ -15,7 +15,7 @@ constexpr double kByteScale = 1.0 / 255;
 template <typename T>
 struct ByteOperands {
   int n, in, out;
-  int center;  // what byte stands for 0
+  int center;  // the byte that stands for 0
   std::vector<uint8_t> set;
   std::vector<int32_t> order;
   std::vector<T> w, b;
@@ -69,8 +69,8 @@ struct ByteOperands {
   Wide input(int i, int k) const {
     return Wide(set[size_t(order[size_t(i)]) * in + k] - center) * Wide(T(kByteScale));
   }
-  // The largest error of y = sigmoid(x . w^T + b) as the device has it, of samples 0, 97, ..., over
-  // unit * (sum of sizes + 4).
+  // The largest error of y = sigmoid(x . w^T + b) from the device, over samples 0, 97, and so on,
+  // divided by unit * (sum of sizes + 4).
   double forward_error(Wide unit) const {
     const std::vector<T> y = y_d.read();
     Wide worst = 0;
@@ -88,7 +88,7 @@ struct ByteOperands {
     }
     return double(worst);
   }
-  // The same of w less half the gradient dz^T . x, over bound(sum of sizes, old weight).
+  // As above, for w minus half the gradient dz^T . x, divided by bound(sum of sizes, old weight).
   template <typename V, typename Bound>
   double backward_error(const std::vector<V>& dz, const Bound& bound) const {
     const std::vector<T> now = w_d.read();
@@ -110,13 +110,13 @@ struct ByteOperands {
   }
 };
 
-// 1 where something is off by more than its bound.
+// Prints the error; returns 1 if it exceeds its bound.
 inline int tell(double worst, const std::string& what) {
   std::printf("%s %s: %.3f of the bound\n", worst > 1 ? "WRONG" : "ok", what.c_str(), worst);
   return worst > 1;
 }
 
-// The head above the hidden layer y; its gradient goes where the caller says.
+// The head above the hidden layer y; its gradient goes to the memory that the caller names.
 template <typename T>
 struct ByteHead {
   HeadLayout layout;
@@ -152,7 +152,7 @@ inline void print_times(std::vector<Candidate>& all, const std::string& what) {
   for (const Candidate& c : all) std::printf("  %8.2f us  %s\n", c.median(), c.name.c_str());
 }
 
-// main() of both: f(n, in, out) returns how many checks failed.
+// main() of both programs: f(n, in, out) returns how many checks failed.
 template <typename F>
 int check_and_time_all(int argc, char** argv, const F& f) {
   const int n = argc > 3 ? std::atoi(argv[1]) : 3000, in = argc > 3 ? std::atoi(argv[2]) : 784;

@@ -1,5 +1,5 @@
-// The kernels of the character-level network, each checked against sums in double on the host and
-// timed at the sizes of configs/agnews-charcnn.toml: charcnn_bench [samples] [bf16|fp16|tf32|fp32]
+// Checks the kernels of the character-level network against sums in double on the host, and times
+// them at the sizes of configs/agnews-charcnn.toml: charcnn_bench [samples] [bf16|fp16|tf32|fp32]
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -29,7 +29,7 @@ std::vector<T> random_values(size_t count, double deviation, double mean, uint64
   return values;
 }
 
-// Relative error of vectors; NaN when anything is not a number.
+// The relative error of vectors; NaN if any element is NaN.
 struct Difference {
   double off = 0, size = 0;
   void add(double got, double want) {
@@ -228,7 +228,8 @@ class Network {
     return ms;
   }
 
-  // The last convolutions, normalisation, relu and pool in one kernel, beside a kernel for each.
+  // The last convolutions, normalisation, relu and pool in one kernel, compared with one kernel
+  // each.
   void chain(const OnDevice<T>& x, int layers) {
     const int length = 102 + 2 * layers;
     std::vector<std::vector<T>> w;
@@ -279,7 +280,8 @@ class Network {
       }
       add_norm_pool(rows, gamma, beta, sample, y, difference);
     }
-    // All samples, launch after launch: a missing barrier would show as other bits now and then.
+    // All samples in repeated launches: a missing barrier would show as different bits now and
+    // then.
     const std::vector<T> once = y.get();
     const double ms = time_ms(launch);
     for (int i = 0; i < 5; ++i) {

@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-// A call that must succeed; a benchmark ends with what failed where.
+// Makes a call that must succeed; otherwise the benchmark ends and prints the call and its place.
 #define CHECK_CUDA(call)                                                                \
   do {                                                                                  \
     const cudaError_t e_ = (call);                                                      \

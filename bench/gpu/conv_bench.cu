@@ -98,8 +98,7 @@ std::vector<double> layer(const std::vector<double>& x, int c, int side,
   return y;
 }
 
-// The two layers of image i of the batch, from weights as they are in T and inputs rounded
-// likewise.
+// The two layers for image i of the batch in double, from weights and inputs rounded to T.
 template <typename T>
 std::vector<double> reference(const Net& net, int i) {
   const auto as_t = [](const std::vector<float>& v) {
@@ -114,7 +113,7 @@ std::vector<double> reference(const Net& net, int i) {
   return layer(map, kOut1, kMap, as_t(net.w2), as_t(net.b2), kOut2);
 }
 
-// Everything on the device, in one type.
+// All operands on the device, in one type.
 template <typename T>
 struct Device {
   OnDevice<uint8_t> set;
@@ -173,7 +172,7 @@ struct Device {
     }
     return cudaSuccess;
   }
-  // The two linear layers behind, by the tensor-core products.
+  // The two linear layers that follow, by the tensor-core products.
   std::function<void(cudaStream_t)> linears() const {
     const GemmType type = sizeof(T) == 4              ? GemmType::tf32
                           : std::is_same_v<T, __half> ? GemmType::fp16

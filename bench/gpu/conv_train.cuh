@@ -56,7 +56,8 @@ ConvGeometry plain_geometry(const ImplicitShape& s) {
   return {s.n, s.c, s.h, s.w, s.k, s.out_h(), s.out_w(), s.c, s.k, axis, axis};
 }
 
-// One layer: x, w, dy at random in T, the plain kernels in double on the same numbers as reference.
+// One layer: random x, w and dy in T; the reference is the plain kernels in double on the same
+// numbers.
 template <typename T>
 struct TrainLayer {
   ImplicitShape shape;
@@ -106,7 +107,7 @@ struct TrainLayer {
     CHECK_CUDA(launch_conv2d_grad_maps<T>(args, stream));
     return launch_conv2d_grad_w_implicit<T>(args, stream);
   }
-  // With relu and the pool in the same kernel; y stands for what the pool read.
+  // With relu and the pool in the same kernel; y is the input of the pool.
   PooledOutput<T> pool() const { return {true, ActivationFn::relu, y.p}; }
   cudaError_t pooled_forward(cudaStream_t stream) const {
     return launch_conv2d_implicit<T>({shape, x.p, w.p, {}, pooled.p, false}, pool(), workspace.p,
@@ -184,7 +185,7 @@ struct TrainLayer {
     good &= near("implicit grad_b", db.get(), db64.get());
     return good;
   }
-  // The best of cuDNN's algorithms, by the same graphs.
+  // The best of cuDNN's algorithms, timed in the same way.
   double vendor(const Cudnn& library, int pass, bool last) const {
     const auto handle = static_cast<cudnnHandle_t>(library.handle());
     constexpr auto type = sizeof(T) == 2 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
@@ -245,7 +246,7 @@ struct TrainLayer {
   }
 };
 
-// One type of factors, one layer: ours beside cuDNN's.
+// One factor type and one layer: ours beside cuDNN's.
 template <typename T>
 bool time_layer(const char* type, const ImplicitShape& shape, std::FILE* file) {
   const Cudnn library;
@@ -255,7 +256,7 @@ bool time_layer(const char* type, const ImplicitShape& shape, std::FILE* file) {
   struct Entry {
     const char* name;
     Pass run;
-    int vendor;  // cuDNN's pass to stand beside; -1: none
+    int vendor;  // cuDNN's pass to compare with; -1 if there is none
   };
   const Pass plain_grad_w = &TrainLayer<T>::grad_w;
   std::vector<Entry> entries{{"forward", &TrainLayer<T>::forward, 0},

@@ -1,7 +1,7 @@
 #pragma once
 
-// cuDNN's convolutions of the 72 x 72 net, by its older calls: they offer transforms too, which our
-// kernels leave out.
+// cuDNN's convolutions of the 72 x 72 network, through its older API, which also offers transforms;
+// our kernels do not use those.
 
 #include <cuda_bf16.h>
 #include <cudnn.h>

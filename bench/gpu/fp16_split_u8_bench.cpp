@@ -11,10 +11,10 @@ namespace {
 float as_fp16(double v) { return float(Fp16(float(v))); }
 constexpr double kDzPower = 0x1p-20;  // of every output
 
-// A step's worth of operands: bytes as they come, w, and dz already in terms.
+// The operands of a step: raw bytes, w, and dz already split into terms.
 struct Bytes : ByteOperands<float> {
   int terms;
-  std::vector<double> dz;  // what the terms add up to
+  std::vector<double> dz;  // the sums of the terms
   DeviceArray<uint16_t> x_d, w_terms_d, dz_d;
   DeviceArray<float> w_power_d, dz_power_d;
   DeviceArray<Fp16SplitScalars> scalars_d;
@@ -62,7 +62,7 @@ struct Bytes : ByteOperands<float> {
   }
 };
 
-// Off by less than one dropped term would be worth.
+// Errors must be smaller than the value of one dropped term.
 int check_variants(const Bytes& p) {
   int failures = 0;
   check_cuda(p.prepare(nullptr), "prepare");

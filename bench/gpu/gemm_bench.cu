@@ -72,8 +72,8 @@ class Timer {
   cudaEvent_t start_, stop_;
 };
 
-// The kinds of candidates. Overlapped: launched while the kernel before ends, and waiting for its
-// results. Early: the same, and A, as weights, is no result of the kernel before.
+// The kinds of candidates. Overlapped: launched while the previous launch ends, and waiting for its
+// results. Early: also overlapped, and A (the weights) is not a result of the previous launch.
 enum Kind { kCublas, kLt, kOurs, kOverlapped, kEarly, kKinds };
 constexpr const char* kKindNames[kKinds] = {"cublas", "lt", "ours", "overlapped", "early"};
 
@@ -82,7 +82,7 @@ struct Best {
   std::string name[kKinds];
 };
 
-// Buffers for `sets` problems of a shape.
+// Buffers for `sets` problems of one shape.
 template <typename T>
 struct Buffers {
   Buffers(const Shape& shape, int sets)
@@ -113,7 +113,8 @@ struct Buffers {
 
 constexpr size_t kTimed = 12;
 
-// Each candidate three times, then the best two of each kind in alternation. Leaves kinds sorted.
+// Times each candidate three times, then the best two of each kind alternately. Leaves the kinds
+// sorted.
 void measure(std::vector<Candidate> (&kinds)[kKinds], Timer& timer, int launches, int sets) {
   std::vector<Candidate*> shortlist;
   for (auto& kind : kinds) {

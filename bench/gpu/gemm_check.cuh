@@ -12,7 +12,7 @@
 
 #include "ridgeline/cuda/gemm/gemm.h"
 
-// Every variant against sums in double precision from the same inputs, element by element.
+// Compares every variant with sums in double precision from the same inputs, element by element.
 namespace ridgeline::bench {
 
 using cuda::GemmProblem;
@@ -27,7 +27,7 @@ using cuda::Major;
     }                                                                                            \
   } while (0)
 
-// Device memory that lives to the end of its scope.
+// Device memory that is freed at the end of its scope.
 template <typename T>
 class DeviceArray {
  public:
@@ -92,10 +92,10 @@ constexpr double unit_roundoff() {
   return 0x1p-24;
 }
 
-// worst[0]: the largest error over its bound, as the bits of a float (errors are not negative, so
-// that bits order as values; NaN orders above all). worst[1]: how many of D's padding elements no
-// longer hold the poison. `Finish` maps an exact sum to D's exact value and scales the bound.
-// product_error: relative error of a product, from rounding its factors to tf32.
+// worst[0]: the largest error divided by its bound, as the bits of a float (errors are not
+// negative, so bits are ordered like values; NaN is above all). worst[1]: how many of D's padding
+// elements no longer hold the poison. `Finish` maps an exact sum to D's exact value and scales the
+// bound. product_error: the relative error of a product from rounding its factors to tf32.
 template <typename Out, typename Finish>
 __global__ void compare_kernel(GemmProblem p, const double* sum, const double* magnitude,
                                int row_step, double product_error, double roundoff, Finish finish,
@@ -127,14 +127,14 @@ __global__ void differ_kernel(const unsigned char* x, const unsigned char* y, in
 }
 
 struct Tally {
-  std::string only;  // variants whose names hold this
+  std::string only;  // variants whose names contain this
   int checks = 0, failures = 0;
   double worst = 0;
 };
 
 struct CheckShape {
   int m, n, k;
-  bool padded;  // pitches rounded up to 16 bytes and more, so that TMA takes them
+  bool padded;  // pitches are rounded up to 16 bytes and more, so that TMA accepts them
 };
 
 inline int64_t pitch_for(int length, bool padded) {

@@ -6,17 +6,18 @@
 
 #include "gemm_check.cuh"
 
-// The checks: which shapes, layouts, types and epilogues, and what an epilogue's exact result is.
+// The checks: which shapes, layouts, types and epilogues are run, and the exact result of an
+// epilogue.
 namespace ridgeline::bench {
 
 using namespace ridgeline::cuda;
 
-// Launched while the kernel before ends; with `early_a`, A is no result of it.
+// Launched while the previous launch ends; with `early_a`, A is not a result of that launch.
 constexpr GemmOptions overlapped(bool early_a) {
   return {.overlap_previous = true, .early_a = early_a};
 }
 
-// Exact values of the epilogues; `bound` is what the sum may be off by, and becomes what D may be.
+// Exact values of the epilogues; `bound` is the allowed error of the sum, and becomes that of D.
 struct ExactSum {
   __device__ double operator()(int, int, double sum, double&) const { return sum; }
 };
@@ -80,9 +81,10 @@ void check_forward(CheckShape s, Tally& tally) {
   check_variants(c, BiasRelu{bias.get()}, ExactBias{bias.get(), true}, "bias+relu", tally);
 }
 
-// A chain in which each product reads what the one before wrote and writes what it read: launched
-// overlapping, with the weights fetched early, it must give the bits of the plain launches.
-// An even number of `steps`: values grow by sqrt(m / 3) each, 24 stay well inside bf16's range.
+// A chain in which each product reads what the previous one wrote and overwrites what that one
+// read. Launched overlapping, with the weights fetched early, it must give the bits of the plain
+// launches. `steps` is even: values grow by sqrt(m / 3) per step, and 24 steps stay well inside
+// bf16's range.
 inline void check_chain(int m, int n, int steps, Tally& tally) {
   using T = __nv_bfloat16;
   DeviceArray<T> w(int64_t{m} * m), start(int64_t{m} * n), x(int64_t{m} * n), y(int64_t{m} * n);
@@ -124,7 +126,7 @@ inline void check_chain(int m, int n, int steps, Tally& tally) {
   }
 }
 
-// With `small` few and small shapes, to run under a checker.
+// `small`: few and small shapes, to run under compute-sanitizer.
 inline int check(bool small, const std::string& only) {
   const Major majors[] = {Major::k, Major::mn};
   std::vector<CheckShape> shapes = {{1, 1, 1, false},      {7, 5, 3, false},    {17, 19, 23, true},

@@ -1,7 +1,7 @@
-// The products whose operands go straight from memory into registers (gemm_flat.cuh), checked by
-// themselves: a program that holds no other kernels, for a checker that takes long
-// (compute-sanitizer --tool racecheck gemm_direct_bench).
-//   gemm_direct_bench [NAME]   only ways whose names hold NAME
+// Checks the products whose operands go straight from memory into registers (gemm_flat.cuh) by
+// themselves: a program without other kernels, for slow tools (compute-sanitizer --tool racecheck
+// gemm_direct_bench).
+//   gemm_direct_bench [NAME]   only variants whose names contain NAME
 #include <algorithm>
 
 #include "gemm_checks.cuh"

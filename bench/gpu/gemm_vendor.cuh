@@ -24,8 +24,8 @@ constexpr cudaDataType_t blas_type() {
   return CUDA_R_32F;
 }
 
-// Column-major libraries: D^T[n, m] = B^T A^T, so B comes first. An operand that is k-major in our
-// words is one whose column-major view is [k, rows].
+// The libraries are column-major: D^T[n, m] = B^T A^T, so B comes first. The column-major view of
+// an operand that we call k-major is [k, rows].
 inline cublasOperation_t blas_first(Major b) { return b == Major::k ? CUBLAS_OP_T : CUBLAS_OP_N; }
 inline cublasOperation_t blas_second(Major a) { return a == Major::k ? CUBLAS_OP_N : CUBLAS_OP_T; }
 
@@ -33,7 +33,7 @@ constexpr size_t kBlasWorkspace = 64 << 20;
 
 constexpr int kMaxAlgorithms = 8;
 
-// Descriptors for a shape, and the library's best guesses for it.
+// Descriptors for a shape, and cuBLASLt's best proposals for it.
 struct LtPlan {
   cublasLtMatmulDesc_t op;
   cublasLtMatrixLayout_t first, second, out;

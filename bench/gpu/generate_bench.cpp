@@ -216,7 +216,7 @@ void time_all(const char* word, const char* only, bool all, bool warm) {
     for (const auto& [name, precision] : kTimedPrecisions) {
       if (only != nullptr && std::strcmp(only, name) != 0) continue;
       std::unique_ptr<Memory> memory;
-      std::vector<std::string> before;  // as it is planned, without parts of gradients, and tiles
+      std::vector<std::string> before;  // as planned, without parts of gradients, and with tiles
       for (int way = 0; way <= 2 + (all ? int(net.net.widths.size()) : 0); ++way) {
         target.parts = way != 1 && way != 2;
         target.tiles = way == 2 ? Tiles::never : Tiles::where_faster;
@@ -241,7 +241,7 @@ void time_all(const char* word, const char* only, bool all, bool warm) {
   }
 }
 
-// The source with a clock read before and after each barrier, summed up over the steps of a launch.
+// The source with a clock read before and after each barrier, summed over the steps of a launch.
 std::string with_stamps(const std::string& source, size_t offset,
                         std::vector<std::string>& labels) {
   std::string out, last;

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kCenter = 100;
 
-// A step's worth of operands.
+// The operands of a step.
 template <typename T>
 struct Int8Split : ByteOperands<T> {
   using ByteOperands<T>::n;
@@ -57,7 +57,7 @@ struct Int8Split : ByteOperands<T> {
                                      dz_up_d.get(), dz_sums_d.get(), this->w_d.get(), nullptr,
                                      scale, kCenter, this->sgd(), true});
   }
-  // `most` is set to 0 by it: the bench's own is kept elsewhere while dz is given.
+  // The launch sets `most` to 0, so the bench keeps its own elsewhere while dz is given.
   cudaError_t prepare(OrderedBits<T>* most, cudaStream_t stream) const {
     Int8SplitPrepare<T> args{};
     args.gather = this->gather();
@@ -74,7 +74,7 @@ struct Int8Split : ByteOperands<T> {
   }
 };
 
-// Off by what one dropped bit of a factor of average size is worth, at most.
+// Errors may be at most the value of one dropped bit of a factor of average size.
 template <typename T>
 int check_products(const Int8Split<T>& p) {
   using Wide = long double;

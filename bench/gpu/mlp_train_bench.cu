@@ -34,7 +34,8 @@ void bench_one(const MlpTrainShape& shape, const MlpTrainLayout& layout, int ste
   cudaEvent_t begin, end;
   CHECK_CUDA(cudaEventCreate(&begin));
   CHECK_CUDA(cudaEventCreate(&end));
-  // A launch of one step, taken off: what loading and storing weights costs is shown apart.
+  // The time of a launch of one step is subtracted; the cost of loading and storing weights is
+  // shown separately.
   const auto time_of = [&](int count) {
     std::vector<float> ms;
     net.args.steps = count;
@@ -78,7 +79,8 @@ std::vector<uint8_t> read_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// 5 epochs at 0.05 over the test images: the loss and the hits of first and last epoch.
+// Five epochs at a rate of 0.05 over the test images; prints loss and correct predictions of the
+// first and last epoch.
 void train_mnist(const std::string& folder) {
   const auto images = read_file(folder + "/t10k-images-idx3-ubyte");
   const auto labels = read_file(folder + "/t10k-labels-idx1-ubyte");

@@ -1,6 +1,6 @@
 #pragma once
 
-// The whole-step kernels against the steps of mlp_train_steps.h, and against themselves.
+// Compares the whole-step kernels with the steps of mlp_train_steps.h, and with themselves.
 
 #include <ctime>
 
@@ -9,7 +9,7 @@
 
 namespace ridgeline::cuda {
 
-// What is left after some steps, and what each step said.
+// The weights after some steps, and the results of each step.
 struct Trail {
   Weights weights;
   std::vector<float> loss;
@@ -21,8 +21,8 @@ struct Trail {
   }
 };
 
-// All steps of a problem, `a_launch` at a time, each launch from the weights that the one before
-// left and with another's leavings in the workspace. `seen` looks at the trail after each launch.
+// Makes all steps of a problem, `a_launch` at a time. Each launch starts from the weights of the
+// previous one, with leftovers in the workspace. `seen` is called with the trail after each launch.
 template <typename Seen>
 Trail run_launches(const Problem& problem, const MlpTrainLayout& layout, int a_launch,
                    const Seen& seen) {
@@ -46,10 +46,10 @@ Trail run_launches(const Problem& problem, const MlpTrainLayout& layout, int a_l
   return trail;
 }
 
-// One step a launch, each value of each step within its bound; then two launches of half the steps
-// each, which must leave the same bits. A whole run has no sound bound of its own: one rounding
-// that falls the other way is carried on, and a loop in fp32 on the host is off by more than any
-// run of these kernels was.
+// Makes one step per launch and compares each value with its bound; then makes two launches of half
+// the steps each, which must give the same bits. A whole run has no sharp bound of its own: one
+// different rounding is carried on, and an fp32 loop on the host deviates more than any run of
+// these kernels did.
 inline bool check(const Problem& problem, const MlpTrainLayout& layout) {
   const MlpTrainShape& shape = problem.shape;
   if (!layout.refusal.empty()) {
@@ -82,7 +82,7 @@ inline bool check(const Problem& problem, const MlpTrainLayout& layout) {
   return ok;
 }
 
-// With `brief` small and short, to run under a checker.
+// `brief`: small and short, to run under compute-sanitizer.
 inline std::vector<MlpTrainShape> check_shapes(bool brief) {
   using A = ActivationFn;
   if (brief) {
@@ -107,7 +107,8 @@ inline std::vector<MlpTrainShape> check_shapes(bool brief) {
           shape_of({40, 1000, 900, 24, 10}, 32)};
 }
 
-// Kernels whose name holds `only`; the seed of the first, 0 for one by the clock.
+// Runs kernels whose names contain `only`; `seed` is that of the first, and 0 takes one from the
+// clock.
 inline int run_checks(bool brief, const std::string& only, unsigned seed) {
   if (seed == 0) seed = unsigned(std::time(nullptr));
   std::printf("seed %u\n", seed);

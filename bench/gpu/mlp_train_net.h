@@ -1,6 +1,6 @@
 #pragma once
 
-// A perceptron on the device with all that a launch of the whole-step kernels needs.
+// A perceptron on the device with everything that a launch of the whole-step kernels needs.
 
 #include <cuda_runtime.h>
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// Training steps on the host with the roundings of the whole-step kernels, and mistakes to make in
-// them. Plain C++: the bounds of mlp_train_steps.h and the controls that hold them are checked
+// Training steps on the host with the roundings of the whole-step kernels, and faults that can be
+// put into them. This is plain C++: the bounds of mlp_train_steps.h and their controls are checked
 // without a GPU (tests/cuda/mlp_train_replay_test.cpp).
 
 #include <algorithm>
@@ -19,7 +19,7 @@ inline float round_half(DType half, double v) {
   return half == DType::fp16 ? float(Fp16(float(v))) : float(Bf16(float(v)));
 }
 
-// Images that can be learnt: a pattern a class, and noise.
+// Images that can be learnt: a pattern per class, and noise.
 struct Data {
   int features, classes, samples;
   std::vector<uint8_t> images;
@@ -47,9 +47,9 @@ struct Weights {
   std::vector<std::vector<float>> w, b;  // [layer]
 };
 
-// Uniform weights of deviation `scale` * sqrt(2 / in), biases within 0.1. With `gates` (for relu)
-// the biases of hidden layers are +-`gates` instead, half of them each: far enough for every unit
-// to be open or shut for all samples, so that no rounding decides it.
+// Uniform weights with deviation `scale` * sqrt(2 / in), and biases within 0.1. With `gates` (for
+// relu) the biases of hidden layers are +-`gates` instead, half of them each: far enough for every
+// unit to be active or inactive for all samples, so that no rounding decides it.
 inline Weights make_weights(const MlpTrainShape& s, unsigned seed, double gates = 0,
                             double scale = 1) {
   Weights out;
@@ -64,7 +64,7 @@ inline Weights make_weights(const MlpTrainShape& s, unsigned seed, double gates 
     std::vector<float> w(size_t(s.sizes[l]) * s.sizes[l + 1]), b(s.sizes[l + 1]);
     for (auto& x : w) x = draw(limit);
     for (auto& x : b) x = gated ? kept(rng() % 2 ? gates : -gates) : draw(0.1);
-    if (gated) b.back() = kept(gates);  // the one that faults leave out
+    if (gated) b.back() = kept(gates);  // the unit that faults leave out
     out.w.push_back(std::move(w)), out.b.push_back(std::move(b));
   }
   return out;
@@ -80,8 +80,8 @@ struct Problem {
   double decay = 0;
 };
 
-// Inputs have a mean square of about 0.1, so that pre-activations of hidden layers deviate by about
-// 0.45 * scale * 1.4; open units give about 1.
+// Inputs have a mean square of about 0.1, so pre-activations of hidden layers have a deviation of
+// about 0.45 * scale * 1.4; active units give about 1.
 inline Problem make_problem(const MlpTrainShape& shape, int steps, double decay, unsigned seed) {
   Problem p{
       shape,
@@ -92,8 +92,8 @@ inline Problem make_problem(const MlpTrainShape& shape, int steps, double decay,
       1.0f / 255.0f,
       -0.25f,
       decay};
-  // Large steps: what a weight changes by is then many of its ulps, in halves too. Yet an update
-  // moves a pre-activation by rate * width, and must not move it to its gate.
+  // Steps are large, so that a weight changes by many ulps, also in half types. But an update moves
+  // a pre-activation by rate * width, and must not move it across its gate.
   const int widest = *std::max_element(shape.sizes + 1, shape.sizes + shape.layers);
   const bool relu = shape.activation == ActivationFn::relu;
   const double rate = relu ? std::min(0.05, 6.0 / widest) : 0.1;
@@ -108,8 +108,8 @@ struct Outcome {
   double least_gate = INFINITY;  // the smallest |pre-activation| of a relu
 };
 
-// A mistake to make on purpose: the last sample left out of the weight gradients of one layer, or
-// the last input out of the products of one layer, or the last class's gradient out of dx.
+// A deliberate fault: the last sample is left out of the weight gradients of one layer, the last
+// input out of the products of one layer, or the last class's gradient out of dx.
 struct Fault {
   enum class Kind { none, sample, input, output } kind = Kind::none;
   int layer = 0;
@@ -126,7 +126,7 @@ inline double derivative(ActivationFn f, double y) {
                                    : y * (1 - y);
 }
 
-// The samples of step `t`, as halves.
+// The samples of step `t`, in the half type.
 struct Batch {
   std::vector<float> inputs;
   std::vector<int> labels;
@@ -146,8 +146,8 @@ inline Batch batch_of(const Problem& p, size_t t) {
   return batch;
 }
 
-// The steps with sums in Sum, rounding to half where the kernels do: inputs, activations, gradients
-// by activations (before the division by the batch), and weights.
+// The steps with sums in Sum, rounded to the half type where the kernels round: inputs,
+// activations, gradients by activations (before the division by the batch), and weights.
 template <typename Sum>
 class Replay {
  public:
@@ -225,7 +225,7 @@ class Replay {
     out_.loss.push_back(total / B), out_.correct.push_back(hits);
   }
 
-  // dy of the layer before layer `l`.
+  // dy of the layer below layer `l`.
   void go_back(int l) {
     const int B = s_.batch, in = s_.sizes[l], width = s_.sizes[l + 1];
     std::vector<Sum> dx(in);
@@ -267,7 +267,7 @@ class Replay {
   const MlpTrainShape& s_;
   const Fault fault_;
   std::vector<std::vector<float>> y_, dy_,
-      hw_;  // [layer]; y_[0] are the inputs, hw_ weights as halves
+      hw_;  // [layer]; y_[0] is the input, hw_ the weights in the half type
   std::vector<double> logits_;
   Outcome out_;
 };

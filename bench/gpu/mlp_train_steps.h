@@ -1,11 +1,11 @@
 #pragma once
 
-// One training step from given weights, with a bound of how far a kernel's sums may be off each
-// value: a half that a kernel rounds to may differ from the one here only where the bound reaches
-// across a tie. From weights read back after each step this is sharper than any measure of a whole
-// run, in which one moved rounding is carried on: of 8,000 draws of a net 33-1024-16-5 (tanh,
-// bf16), two steps with sums in fp32 and in fp64 leave 13 whose changes differ by 4 to 5 % of their
-// size.
+// One training step from given weights, with a bound for how far a kernel's sums may deviate from
+// each value: a half that a kernel rounds to may differ from the one here only if the bound reaches
+// across a tie. With weights read back after each step, this is sharper than any measure of a whole
+// run, in which one different rounding is carried on: in 8,000 draws of a network 33-1024-16-5
+// (tanh, bf16), two steps with sums in fp32 and in fp64 differ in 13 by 4 to 5 % of the size of
+// their changes.
 
 #include "bench/gpu/mlp_train_replay.h"
 
@@ -22,8 +22,8 @@ struct StepBounds {
   int surely_correct = 0, maybe_correct = 0;  // samples
 };
 
-// Products of halves are exact in fp32; tensor cores add 16 at a time and cut off what lies beyond
-// fp32, after which parts are added: `count` terms.
+// Products of halves are exact in fp32. Tensor cores add 16 at a time and truncate to fp32, then
+// the parts are added: `count` terms.
 inline double sum_error(int count) { return (count / 16 + 8) * std::ldexp(1.0, -23); }
 
 inline void round_bounded(DType half, double& value, double& error) {
@@ -79,7 +79,7 @@ class BoundedStep {
         const size_t at = size_t(b) * width + o;
         to.value[at] = sum, to.error[at] = error;
         if (l + 1 == s_.layers) continue;
-        // No activation here is steeper than 1; tanh and exp are approximations in the kernels.
+        // No activation here has a slope above 1; tanh and exp are approximations in the kernels.
         to.value[at] = activate(s_.activation, sum);
         if (s_.activation != ActivationFn::relu) to.error[at] += std::ldexp(1.0, -20);
         round_bounded(s_.half, to.value[at], to.error[at]);
@@ -114,7 +114,7 @@ class BoundedStep {
     }
   }
 
-  // dy of the layer before layer `l`.
+  // dy of the layer below layer `l`.
   void go_back(int l) {
     const int B = s_.batch, in = s_.sizes[l], width = s_.sizes[l + 1];
     const Bounded& g = dy_[l + 1];
@@ -129,7 +129,7 @@ class BoundedStep {
       for (int k = 0; k < in; ++k) {
         const size_t at = size_t(b) * in + k;
         const double sum = sums.value[k], slope = derivative(s_.activation, y_[l].value[at]);
-        // The slope's own error, for activations: at most 2 |dy|.
+        // The error of the slope itself, for smooth activations: at most 2 |dy|.
         const double bent = s_.activation == ActivationFn::relu ? 0.0 : 2 * y_[l].error[at];
         to.value[at] = sum * slope;
         to.error[at] = (sums.error[k] + sum_error(width) * sums.size[k]) * slope +
@@ -169,7 +169,8 @@ class BoundedStep {
     }
   }
 
-  // Several sums at once: their values, how far the terms' errors move them, and the terms' size.
+  // Several sums at once: their values, the effect of the terms' errors, and the magnitude of the
+  // terms.
   struct Sums {
     std::vector<double> value, error, size;
     explicit Sums(int n) : value(size_t(n)), error(size_t(n)), size(size_t(n)) {}
@@ -188,15 +189,15 @@ class BoundedStep {
   StepBounds out_;
 };
 
-// What of some steps lies outside its bounds, and how sharp those are.
+// Which values of some steps are outside their bounds, and how sharp the bounds are.
 struct StepCheck {
   int steps = 0;
   int64_t values = 0, moved = 0, outside = 0;  // moved: not the half that is nearest here
-  double widest = 0;                           // bound, of what the tensor's largest change is
-  double beyond = 0;                           // the largest |got - allowed|, likewise
-  int layer = -1;                              // of `beyond`
+  double widest = 0;  // the largest bound, relative to the tensor's largest change
+  double beyond = 0;  // the largest |got - allowed|, relative likewise
+  int layer = -1;     // of `beyond`
   bool bias = false;
-  bool loss = false;          // that or the count of hits is outside, too
+  bool loss = false;          // the loss or the number of correct predictions is outside, too
   std::vector<double> drift;  // [layer], over steps: sum of |got - want| / |change|, weights
 
   void join(const StepCheck& other) {
@@ -237,10 +238,11 @@ struct StepCheck {
     return outside == 0 && worst_drift() <= drift_bound(s);
   }
 
-  // Activations carry a moved rounding on through all layers of a step, so that the bounds of a
-  // deep net become wide. What moves is rare, however, and what one term less does is not: sums in
-  // fp32 drift by up to 0.0033 (0.0014 with masters) in one step of thousands and by a tenth of
-  // that on average; one term left out of one layer by 0.006 at least in every step (replay_test).
+  // In a deep network a different rounding is carried through all layers of a step, so bounds
+  // become wide. Such roundings are rare, however, while the effect of a missing term is not: sums
+  // in fp32 drift by up to 0.0033 (0.0014 with masters) in one step of thousands and by a tenth of
+  // that on average; one term left out of one layer causes at least 0.006 in every step
+  // (replay_test).
   static double drift_bound(const MlpTrainShape& s) {
     if (s.activation == ActivationFn::relu) return INFINITY;
     return s.masters ? 0.003 : 0.004;

@@ -1,5 +1,5 @@
-// One sample through small nets, host to host: the resident kernel, and one launch of a graph a
-// sample. Every answer is compared with a double-precision reference first.
+// Times one sample through small networks, host to host: by the resident kernel, and by one graph
+// launch per sample. Every answer is first compared with a double-precision reference.
 // usage: one_sample_bench [--calls N] [--all]    --all: clusters of every size
 #include <fmt/core.h>
 
@@ -76,7 +76,7 @@ Net recurrent(std::string name, CellKind kind, int64_t layers, int64_t width, in
   return net;
 }
 
-// The chain in double, which keeps its state.
+// The chain in double, with its state.
 class Reference {
  public:
   explicit Reference(const LayerChain& chain) : chain_(chain) {
@@ -154,7 +154,7 @@ std::vector<float> random_input(int64_t count, uint32_t seed) {
   return x;
 }
 
-// The largest error over some samples, a state that is saved, moved on and put back included.
+// The largest error over some samples, including a state that is saved, advanced and restored.
 double check(OneSampleNet& net, const LayerChain& chain) {
   size_t floats = 0;
   bool cells = false;
@@ -240,7 +240,7 @@ int main(int argc, char** argv) {
   }
   try {
     cuda::CudaRuntime runtime(0);
-    // Shapes that nothing divides, every cell and activation: for their answers only.
+    // Awkward shapes, every cell and activation; only their answers are checked.
     std::vector<Net> odd;
     odd.push_back(perceptron("1-1", {1, 1}));
     odd.push_back(perceptron("7-13-5-3 tanh", {7, 13, 5, 3}, ActivationKind::tanh));

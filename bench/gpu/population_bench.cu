@@ -21,14 +21,14 @@ namespace {
 using namespace ridgeline::cuda;
 using namespace population_bench;
 
-// Members against the host, and one of them alone against itself among the others, bit for bit.
+// Compares members with the host, and one member alone with itself among the others, bit for bit.
 bool check(const Data& data, const PopulationShape& shape, bool fewest) {
   const PopulationLayout layout = population_layout(shape, fewest);
   if (!layout.refusal.empty()) {
     std::printf("%s: refused: %s\n", text_of(shape).c_str(), layout.refusal.c_str());
     return false;
   }
-  constexpr int kMembers = 140, kSteps = 3;  // more members than SMs: some follow others
+  constexpr int kMembers = 140, kSteps = 3;  // more members than SMs: some run after others
   Population all(data, shape, kMembers, kSteps, /*shared_order=*/false);
   all.run(layout, 0, kMembers);
   bool good = true;
@@ -50,7 +50,7 @@ bool check(const Data& data, const PopulationShape& shape, bool fewest) {
   }
   good = worst_loss < 2e-3 && worst < tolerance(shape);
   Population alone(data, shape, kMembers, kSteps, false);
-  // The other layout too gives the same bits.
+  // The other layout gives the same bits, too.
   alone.run(population_layout(shape, !fewest), kMembers - 1, 1);
   const bool same = all.bytes_of(kMembers - 1) == alone.bytes_of(kMembers - 1);
   std::printf(

@@ -32,7 +32,7 @@ inline bool has_masters(PopulationNumbers numbers) {
 inline bool is_bf16(PopulationNumbers numbers) {
   return numbers == PopulationNumbers::bf16 || numbers == PopulationNumbers::bf16_masters;
 }
-// As the operands of products are rounded.
+// Rounds like the operands of products.
 inline double rounded(double x, PopulationNumbers numbers) {
   if (is_bf16(numbers)) return double(__bfloat162float(__float2bfloat16_rn(float(x))));
   if (numbers == PopulationNumbers::fp16) return double(__half2float(__float2half_rn(float(x))));
@@ -45,9 +45,8 @@ inline double plain_rounded(double x, PopulationNumbers numbers) {
   return is_bf16(numbers) ? rounded(x, numbers) : double(__half2float(__float2half_rn(float(x))));
 }
 
-// Weights are below a quarter, where fp16 has steps of 1.2e-4 and bf16 of 1e-3; a sum on the edge
-// rounds either way. Masters differ by what a rounding of an operand that falls either way is
-// worth.
+// Weights are below a quarter, where fp16 has steps of 1.2e-4 and bf16 of 1e-3, and a sum near a
+// tie may round either way. Master weights differ by the effect of such a rounding of an operand.
 inline double tolerance(const PopulationShape& shape) {
   if (shape.rule == PopulationRule::adam) return 2e-3;  // of a rate of 1e-3: a sign may differ
   if (shape.numbers == PopulationNumbers::fp16) return 5e-4;
@@ -114,7 +113,7 @@ struct Data {
   }
 };
 
-// The parameters of a member: w1, b1, w2, b2, as numbers that its type holds.
+// The parameters of a member: w1, b1, w2, b2, as values that its type represents exactly.
 struct Net {
   std::vector<double> p[4], m[4], v[4];
 };
@@ -205,8 +204,8 @@ inline double host_step(Net& net, const Data& data, const PopulationShape& s,
   return loss / s.batch;
 }
 
-// A population on the device, with rates, decays, seeds and, unless they are shared, orders of its
-// own.
+// A population on the device, whose members have their own rates, decays, seeds and, unless shared,
+// orders.
 struct Population {
   PopulationShape shape;
   int members, steps;
@@ -263,7 +262,7 @@ struct Population {
       a.nesterov = i % 2 == 1;
       a.beta1 = 0.9;
       a.beta2 = 0.999;
-      a.epsilon = 1e-3f;  // gradients near zero have no sign to speak of
+      a.epsilon = 1e-3f;  // gradients near zero have no reliable sign
       a.decoupled = i % 2 == 1;
       a.steps = number;
       host_args.push_back(a);

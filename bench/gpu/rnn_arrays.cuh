@@ -56,7 +56,7 @@ class Array {
   int64_t count_;
 };
 
-// |a - b| / |b|; not a number when any of a is not.
+// a - b| / |b|; NaN if any element of a is NaN.
 template <typename T>
 double distance(const Array<T>& a, const Array<T>& b) {
   const auto x = a.host(), y = b.host();
@@ -69,7 +69,7 @@ double distance(const Array<T>& a, const Array<T>& b) {
   return std::sqrt(off / size);
 }
 
-// Microseconds of a call, the least of several replays of a graph.
+// Microseconds per call: the least of several replays of a graph.
 template <typename F>
 double time_us(cudaStream_t stream, F f) {
   cudaGraph_t graph;

@@ -1,8 +1,8 @@
-// The persistent recurrent passes by themselves: checked against a reference in double on the GPU,
-// then timed in a graph. us a time step; the large products before and after are not in it.
+// Checks the persistent recurrent passes by themselves against a reference in double on the GPU,
+// then times them in a graph, in us per timestep without the large products before and after.
 //   rnn_bench [bf16|fp16|fp32] [check|time|small] [CELL:HIDDEN:BATCH[:STEPS[:LAYERS]]]...
 // small: only checks of small layers, for compute-sanitizer. Shapes (cell lstm, gru or rnn): only
-// those, 128 steps unless said, a layer or a stack.
+// those, with 128 steps by default, one layer or a stack.
 
 #include <cstdio>
 #include <cstring>
@@ -87,7 +87,7 @@ void time_all() {
   if constexpr (sizeof(T) == 2) time_large<T>();
 }
 
-// A shape of the command line.
+// A shape given on the command line.
 struct Asked {
   char cell = 'l';  // the first letter of its name
   Problem problem;

@@ -1,7 +1,7 @@
 #pragma once
 
-// The recurrences in double, a thread a unit and sample, for checking kernels: states and gate
-// gradients are rounded to T where the program keeps them in T, and nothing else is.
+// The recurrences in double, one thread per unit and sample, to check kernels. States and gate
+// gradients are rounded to T where the program keeps them in T, and nothing else is rounded.
 
 #include "ridgeline/cuda/plain/index.cuh"
 #include "ridgeline/cuda/recurrent/cell.cuh"
@@ -9,7 +9,8 @@
 
 namespace ridgeline::cuda::recurrent {
 
-// One step forward of all units; h and c are of the step before, next_* of this one.
+// One timestep forward for all units; h and c are those of the previous timestep, next_* those of
+// this one.
 template <Cell kCell, typename T>
 __global__ void check_forward_kernel(PersistentForward<T> a, int step, const double* h,
                                      const double* c, double* next_h, double* next_c) {
@@ -46,7 +47,8 @@ __global__ void check_forward_kernel(PersistentForward<T> a, int step, const dou
   }
 }
 
-// The gate gradients of a step; dh leaves with what goes to the step before directly.
+// The gate gradients of a timestep; on return dh holds the part that goes to the previous timestep
+// directly.
 template <Cell kCell, typename T>
 __global__ void check_backward_kernel(PersistentBackward<T> a, int step, double* dh, double* dc) {
   const Sequence& s = a.sequence;
@@ -79,7 +81,7 @@ __global__ void check_backward_kernel(PersistentBackward<T> a, int step, double*
   }
 }
 
-// dh += gate gradients of a step . w_hh
+// dh += gate gradients of a timestep . w_hh
 template <Cell kCell, typename T>
 __global__ void check_back_product_kernel(PersistentBackward<T> a, int step, double* dh) {
   const Sequence& s = a.sequence;

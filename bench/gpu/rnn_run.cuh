@@ -1,7 +1,7 @@
 #pragma once
 
 // A layer's problem for rnn_bench: its arrays, the recurrence in double, and each form of the
-// passes checked against it or timed.
+// passes, checked against it or timed.
 
 #include <algorithm>
 #include <cmath>
@@ -136,7 +136,7 @@ struct Run {
     check(cudaDeviceSynchronize(), "reference");
   }
 
-  // Both ways of each pass.
+  // Both directions of each pass.
   void run(bool checks) {
     start();
     if (checks) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Stacks of recurrent layers for rnn_bench, layer upon layer checked or the whole timed.
+// Stacks of recurrent layers for rnn_bench, checked layer by layer or timed as a whole.
 
 #include <memory>
 
@@ -21,7 +21,7 @@ __global__ void input_product_kernel(const T* y, const T* w_ih, float* from_x, i
   }
 }
 
-// Several layers of equal weights on each other as a wavefront.
+// Several stacked layers with equal weights, as a wavefront.
 template <Cell kCell, typename T>
 void run_stack(const Problem& p, int layers, bool checks, PersistentForm form) {
   using One = Run<kCell, T>;

@@ -21,7 +21,7 @@ int check_layer(int n, int in, int out, const std::vector<TileMath>& maths,
     for (const TileProduct product : kProducts) {
       for (const TileChoice& found : layer.choices(math, product)) {
         const int64_t best = found.blocks;
-        // Also with blocks that share tiles at odd places; twice each, for the counters.
+        // Also with blocks that share tiles at odd positions; each twice, to test the counters.
         const int k = product == TileProduct::linear   ? in
                       : product == TileProduct::grad_x ? out
                                                        : n;
@@ -75,7 +75,7 @@ int check() {
   return failures == 0 ? 0 : 1;
 }
 
-// The library's product for ours: column-major, so B comes first.
+// cuBLASLt's product for ours: column-major, so B comes first.
 template <typename T>
 Product vendor_product(const Layer<T>& layer, TileMath math, TileProduct product) {
   Product p;
@@ -129,8 +129,7 @@ void time_layer(int n, int in, int out, const std::vector<TileMath>& maths, cons
                        }});
       }
       if constexpr (sizeof(T) == 4) {
-        // The copy-engine kernels take k-major operands: of the gradient, as if both were
-        // transposed.
+        // The TMA kernels take k-major operands: for the gradient, as if both were transposed.
         const bool linear = product == TileProduct::linear;
         if (math == TileMath::tf32 && product != TileProduct::grad_x) {
           const LinearGemm forward{GemmType::tf32,

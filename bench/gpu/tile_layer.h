@@ -1,6 +1,6 @@
 #pragma once
 
-// A linear layer's operands on the device, and what its products should be.
+// A linear layer's operands on the device, and the expected results of its products.
 #include <cuda_runtime.h>
 
 #include <cmath>
@@ -61,7 +61,7 @@ std::vector<double> widened(const std::vector<T>& from) {
   return {from.begin(), from.end()};
 }
 
-// ||got - want|| / ||want||, not a number where got is.
+// |got - want|| / ||want||; NaN if `got` has a NaN.
 template <typename T>
 double distance(const std::vector<T>& got, const std::vector<double>& want) {
   double off = 0, size = 0;
@@ -76,13 +76,13 @@ inline const char* name(TileMath math) {
   constexpr const char* kNames[] = {"fp32", "fp32 in fp64", "fp64", "tf32", "fp32x3"};
   return kNames[int(math)];
 }
-// What the distance may be: random errors of each factor, and sums that grow as their root.
+// The allowed distance: random errors of each factor, and sums that grow as their root.
 inline double allowed(TileMath math) {
   constexpr double kAllowed[] = {2e-6, 2e-6, 1e-14, 5e-4, 2e-6};
   return kAllowed[int(math)];
 }
 
-// The operands of a layer of T, and of doubles with the same numbers.
+// The operands of a layer in T, and in double with the same numbers.
 template <typename T>
 struct Layer {
   Layer(int samples, int inputs, int outputs)
@@ -166,7 +166,7 @@ constexpr TileProduct kProducts[] = {TileProduct::linear, TileProduct::grad_x, T
 constexpr const char* kProductNames[] = {"linear", "grad_x", "grad_w"};
 constexpr TileMath kMaths[] = {TileMath::fp32, TileMath::fp64, TileMath::tf32, TileMath::fp32x3};
 
-// What every result should be, by the plain kernels in double.
+// The expected results, by the plain kernels in double.
 struct Wanted {
   std::vector<double> y, dx, dw, db;
 

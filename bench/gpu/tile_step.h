@@ -1,6 +1,6 @@
 #pragma once
 
-// Kernels in graphs, timed in alternation; and those of a training step.
+// Times kernels in graphs, alternately; and those of a training step.
 #include <algorithm>
 #include <functional>
 #include <memory>
@@ -25,7 +25,7 @@ struct Candidate {
   }
 };
 
-// Graphs of several launches each, replayed in alternation.
+// Replays graphs of several launches each, alternately.
 inline void time_all(std::vector<Candidate>& all, int launches) {
   cudaStream_t stream;
   cudaEvent_t start, stop;

@@ -1,10 +1,10 @@
-// Asks an HTTP server the same thing again and again over connections that stay open, and says how
-// many answers a second came and how long they took.
+// Sends the same request to an HTTP server again and again over connections that stay open, and
+// prints how many answers per second came and how long they took.
 // usage: http_load PORT PATH BODY [--header "Name: value"]... [--connections N] [--threads N]
 //                  [--seconds S] [--rate R]
-// BODY is a file. With --rate, R requests a second are due at fixed times, and a request's time
-// counts from when it was due, so that a server that stalls is not asked less for it. Answers other
-// than 200 are counted as failures. One line of JSON goes to stdout.
+// BODY is a file. With --rate, R requests per second are due at fixed times, and a request's time
+// counts from when it was due, so that a server that stalls is not sent fewer requests. Answers
+// other than 200 count as failures. One line of JSON goes to stdout.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -43,7 +43,7 @@ struct Result {
   uint64_t failures = 0, broken = 0;
 };
 
-// One connection: a request is sent, its response read, and so on.
+// One connection: sends a request, reads its response, and repeats.
 class Client {
  public:
   Client(const Options& options, Clock::time_point first, Clock::duration interval)
@@ -71,7 +71,7 @@ class Client {
     }
   }
 
-  // Reads what is there; true: the response is whole.
+  // Reads the available bytes; true if the response is complete.
   bool read(Result& result) {
     char part[16384];
     const ssize_t n = ::recv(socket_, part, sizeof part, MSG_DONTWAIT);

@@ -1,5 +1,5 @@
-// Training steps of multilayer perceptrons against the machine's measured FMA ceiling.
-// usage: mlp_step [threads] [seconds a workload]
+// Times training steps of multilayer perceptrons against the machine's measured FMA ceiling.
+// usage: mlp_step [threads] [seconds per workload]
 #include "ridgeline/cpu/simd/mlp_step.h"
 
 #include <algorithm>

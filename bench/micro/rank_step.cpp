@@ -1,7 +1,8 @@
-// Training steps of 784-512-10, batch 3000, by processes bound to a core each: one of them alone
-// with the whole batch, all at once with shares of it and without communication (what the
-// cores allow), and all together through shared memory (cpu.mlp_train_all_reduce.shared without
-// MPI). The three alternate, because cores of a virtual machine change from second to second.
+// Times training steps of 784-512-10, batch 3000, by processes that are bound to one core each: one
+// of them alone with the whole batch; all at once with shares of it and without communication (what
+// the cores allow); and all together through shared memory (cpu.mlp_train_all_reduce.shared without
+// MPI). The three alternate, because the speed of a virtual machine's cores changes from second to
+// second.
 // usage: micro_rank_step CORES [seconds]     CORES: 0,1,2,3
 #include <sched.h>
 #include <sys/mman.h>
@@ -35,7 +36,7 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// The state that the processes share besides their segments.
+// The state that the processes share beside their segments.
 struct Board {
   std::atomic<int> arrived;
   double seconds[kMostRanks], waited[kMostRanks];

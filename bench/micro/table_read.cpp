@@ -1,7 +1,7 @@
 // Measures how fast a table of separated values becomes columns, in MB of text per second of one
 // core.
-//   table_read [FILE.csv] [REPEATS=5]      without a file: a table of its own, 28 columns
-// CPU time is counted, not time on the wall: what else the machine does matters less.
+//   table_read [FILE.csv] [REPEATS=5]      without a file: a generated table of 28 columns
+// CPU time is counted, not wall time, so that other load on the machine matters less.
 #include <fmt/core.h>
 
 #include <cmath>

@@ -1,11 +1,11 @@
-// What people write in place of a server: a net of ONNX Runtime behind Boost.Beast, one thread,
-// with preallocated tensors. usage: serve_onnxruntime LIBONNXRUNTIME.so MODEL.onnx PORT IN OUT POST
-// / with IN floats as the body answers with OUT floats; with Content-Type: application/json the
-// body is
-// {"data": [...]} and so is the answer. Built by hand (see bench/serve_compare.py), because no
-// package has the header:
-//   g++ -O3 -std=c++20 -I ONNXRUNTIME/include bench/peers/serve_onnxruntime.cpp -o
-//   serve_onnxruntime -ldl
+// A server as people write it by hand: a network of ONNX Runtime behind Boost.Beast, with one
+// thread and preallocated tensors.
+// usage: serve_onnxruntime LIBONNXRUNTIME.so MODEL.onnx PORT IN OUT
+// POST / with IN floats as the body answers with OUT floats; with Content-Type: application/json
+// the body is {"data": [...]}, and so is the answer. It is built by hand (see
+// bench/serve_compare.py), because no package has the header:
+//   g++ -O3 -std=c++20 -I ONNXRUNTIME/include bench/peers/serve_onnxruntime.cpp -ldl
+//       -o serve_onnxruntime
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ class Net {
     void* handle = dlopen(library, RTLD_NOW);
     if (handle == nullptr) throw std::runtime_error(dlerror());
     const auto base = reinterpret_cast<const OrtApiBase* (*)()>(dlsym(handle, "OrtGetApiBase"));
-    api_ = base()->GetApi(16);  // what is used here has been there since
+    api_ = base()->GetApi(16);  // everything used here exists since that version
     check(api_->CreateEnv(ORT_LOGGING_LEVEL_ERROR, "peer", &env_));
     check(api_->CreateSessionOptions(&options_));
     check(api_->SetIntraOpNumThreads(options_, 1));

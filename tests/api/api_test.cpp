@@ -15,7 +15,7 @@ using testing::HasSubstr;
 
 constexpr int64_t kSamples = 120, kFeatures = 6, kClasses = 3;
 
-// Points around one centre a class.
+// Points around one centre per class.
 struct Points {
   std::vector<float> x;
   std::vector<int32_t> label;
@@ -93,7 +93,7 @@ TEST(Api, PartsOfALargeArrayMakeTheSameAnswers) {
   const Points points(1);
   Model model = train(small(), points.classes()).model;
   DeviceOptions options = plain();
-  options.batch = 7;  // 120 samples end in a part of one
+  options.batch = 7;  // 120 samples end in a partial batch of one
   const auto parts = Model::from_bytes(model.to_bytes(), options).predict(points.inputs());
   const auto whole = model.predict(points.inputs());
   ASSERT_EQ(parts.size(), whole.size());

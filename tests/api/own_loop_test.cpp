@@ -6,7 +6,7 @@
 
 #include "ridgeline/ridgeline.h"
 
-// What programs with a loop of their own use: gradients, and steps one at a time.
+// The interface for programs with their own training loop: gradients, and single steps.
 namespace ridgeline {
 namespace {
 

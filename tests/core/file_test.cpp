@@ -114,7 +114,7 @@ TEST_F(File, FollowsLinksAndNeverReplacesADevice) {
   write_file_atomic(folder_ / "link", bytes_of("new"));
   EXPECT_TRUE(fs::is_symlink(folder_ / "link"));
   EXPECT_EQ(read_file(folder_ / "real"), bytes_of("new"));
-  // Through links, so that a fault here spoils no device of this machine.
+  // Uses links, so that a fault here damages no device of this machine.
   fs::create_symlink("/dev/null", folder_ / "null");
   write_file_atomic(folder_ / "null", bytes_of("gone"));
   EXPECT_TRUE(fs::is_character_file(folder_ / "null"));

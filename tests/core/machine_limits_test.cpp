@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What `f` returns in a process of its own, under a limit that is set there.
+// Returns the result of `f` in a child process, under a limit that is set there.
 int in_child(int which, rlim_t limit, const std::function<int()>& f) {
   const pid_t child = ::fork();
   if (child == 0) {
@@ -29,7 +29,7 @@ int in_child(int which, rlim_t limit, const std::function<int()>& f) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 101;
 }
 
-// What this process may map in all for `more` bytes to be left; of no use beside a sanitizer.
+// The address-space limit that leaves `more` bytes to this process; not usable with a sanitizer.
 [[maybe_unused]] rlim_t beyond_now(size_t more) {
   size_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages;
@@ -61,7 +61,7 @@ TEST(MachineLimits, StacksThatDoNotFitMakeFewerThreads) {
 TEST(MachineLimits, AddressSpaceIsAskedForWithoutTakingIt) {
   const auto fits = [](size_t bytes) {
     return in_child(RLIMIT_AS, beyond_now(size_t{256} << 20), [bytes] {
-      // Again and again: nothing is kept.
+      // Repeatedly, to check that nothing is kept.
       bool all = address_space_is_limited();
       for (int i = 0; i < 20; ++i) all = all && has_address_space(bytes);
       return int(all);
@@ -84,16 +84,16 @@ TEST(MachineLimits, RefusedThreadsAreCounted) {
       return ::setuid(kNobody) == 0 ? f() : 100;
     });
   };
-  // The process itself is one.
+  // The process itself counts as one.
   EXPECT_EQ(as_nobody(6, [] { return obtainable_threads(20); }), 5);
   EXPECT_EQ(as_nobody(6,
                       [] {
                         obtainable_threads(20);
-                        return obtainable_threads(5);  // those before are gone
+                        return obtainable_threads(5);  // the earlier threads are gone
                       }),
             5);
   EXPECT_EQ(as_nobody(1, [] { return affordable_threads(8); }), 1);
-  // Eight are left to others, and of the rest one half to OpenMP.
+  // Eight are left to others, and half of the rest to OpenMP.
   EXPECT_EQ(as_nobody(15, [] { return affordable_threads(8); }), 4);
   EXPECT_EQ(as_nobody(23, [] { return affordable_threads(8); }), 8);
   EXPECT_EQ(as_nobody(15, [] { return ThreadPool(affordable_threads(8)).size(); }), 4);
@@ -131,7 +131,7 @@ TEST_F(CpuQuota, IsTheLeastOfTheGroupAndThoseAbove) {
   EXPECT_EQ(quota(), 2.5);
   put("cgroup/a/cpu.max", "150000 100000\n");
   EXPECT_EQ(quota(), 1.5);
-  put("cgroup/cpu.max", "50000 100000\n");  // of a container, which is at the top for itself
+  put("cgroup/cpu.max", "50000 100000\n");  // a container sees itself at the top
   EXPECT_EQ(quota(), 0.5);
 }
 

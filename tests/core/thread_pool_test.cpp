@@ -33,7 +33,7 @@ TEST_P(ThreadPools, RunEveryThreadOnce) {
   for (size_t i = 1; i < ids.size(); ++i) EXPECT_NE(ids[i], ids[0]) << i;
 }
 
-// The plain (not atomic) writes of one region are read in the next, by the caller and by others.
+// One region's plain (not atomic) writes are read in the next, by the caller and by other threads.
 TEST_P(ThreadPools, ManyRegionsFollowEachOther) {
   constexpr int kRegions = 300;
   ThreadPool pool(GetParam());
@@ -70,7 +70,7 @@ TEST_P(ThreadPools, BarrierOrdersWhatIsBeforeItAndAfter) {
   EXPECT_EQ(wrong, 0);
 }
 
-// Longer than the spin: the threads have gone to sleep and must wake, in the barrier too.
+// Longer than the spin: the threads have gone to sleep and must wake, also in the barrier.
 TEST_P(ThreadPools, SleepingThreadsWake) {
   using namespace std::chrono_literals;
   ThreadPool pool(GetParam());

@@ -1,5 +1,5 @@
-// The bounds of tests/support/bounds.h let a correct kernel pass and catch the smallest real
-// mistakes: a term or a sample left out, a step's learning rate mixed up, a write past the end.
+// The bounds of tests/support/bounds.h accept a correct kernel and detect the smallest real faults:
+// a missing term or sample, a wrong step's learning rate, a write past the end.
 #include "tests/support/bounds.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 namespace ridgeline::test {
 namespace {
 
-// Spoils something right after op `after` has run.
+// Damages a value right after op `after` has run.
 struct Spoiler {
   size_t after = 0;
   std::function<void(const Binding& binding)> spoil;
@@ -169,8 +169,8 @@ TEST_P(Controls, AWriteOfNothingOrPastTheEndFails) {
       check(c, {0, [op](const Binding& binding) { set_element(binding.read(op.x), 0, 77.0); }}));
 }
 
-// In a whole training step a mistake in the lowest layer of four still shows. In halves, where the
-// bounds of so many ops are wide, the comparison with the rerun sees it.
+// In a whole training step, a fault in the lowest of four layers is still detected. In half types,
+// where the bounds of so many ops are wide, the comparison with the rerun detects it.
 TEST_P(Controls, OneSampleLeftOutOfAStepFails) {
   const Case c = find(training_cases(GetParam()), "train deep, even");
   const size_t at = index_of<LinearGradW>(c.program, true);
@@ -204,13 +204,13 @@ TEST_P(StepControls, TheNextStepsLearningRateFails) {
                          }}));
 }
 
-// No value is bounded so widely that its test says nothing: in fp32 most elements of every value,
-// after three layers forward and back, are held to 0.4 % of its largest.
+// No bound is so wide that its test says nothing: in fp32, most elements of every value, after
+// three layers forward and backward, are held to 0.4 % of its largest.
 TEST_P(StepControls, BoundsAreNarrow) {
   for (const Case& c : all_cases(GetParam())) {
     SCOPED_TRACE(c.name);
     double narrow = 16 * std::sqrt(unit_roundoff(GetParam()));
-    // Three roundings to bf16 on the way: of a summand, of the sum, of what an update makes of it.
+    // Three roundings to bf16: of a summand, of the sum, and of the updated value.
     if (c.name.find("as bf16") != c.name.npos) narrow += 3 * 2 * unit_roundoff(DType::bf16);
     // One element has no variance: it is divided by the root of epsilon, and its error by 3e-3.
     for (const char* single : {"layer_norm 1x1x1", "group_norm 1x1x1x1"}) {

@@ -1,4 +1,4 @@
-// Kernels that hand values on in formats of their own (blocks of channels, rows of channels): each
+// Kernels that pass values on in formats of their own (blocks of channels, rows of channels): each
 // is tested by itself, with padding poisoned before it is written, and together with its
 // neighbours.
 #include <fmt/format.h>
@@ -29,8 +29,8 @@ TEST(FormatWalk, KernelsOfNetworksAgreeWithTheOracle) {
   }
 }
 
-// Whoever adds a kernel with a format of its own needs a case in which another kernel takes what it
-// gives, and one in which another kernel gives what it takes.
+// A new kernel with a format of its own needs a case in which another kernel reads what it writes,
+// and one in which another kernel writes what it reads.
 TEST(FormatWalk, KernelsAgreeWithTheOracleOnWhatOtherKernelsGiveThem) {
   const auto runtime = make_runtime(Device{}, 2);
   const KernelTable table = all_kernels();
@@ -57,8 +57,8 @@ TEST(FormatWalk, KernelsAgreeWithTheOracleOnWhatOtherKernelsGiveThem) {
   }
 }
 
-// Two layers may see the same values as images of different channels (a pool over signals, then one
-// over images): no conversion may take the blocks of one for those of the other.
+// Two layers may interpret the same values as images with different channels (a pool over signals,
+// then one over images): no conversion may take the blocks of one for those of the other.
 TEST(FormatWalk, BlocksOfDifferentImagesAreNotConvertedIntoEachOther) {
   bool found = false;
   for (const Kernel& kernel : all_kernels()) {

@@ -1,4 +1,4 @@
-// The team that makes OpenMP's workers sleep between their tasks.
+// The thread team that makes OpenMP's workers sleep between their tasks.
 #include "ridgeline/cpu/onednn/quiet_workers.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ TEST(QuietWorkers, AreHadOnceForTheProcessAndOnlyWhereProcessorsAreShort) {
     GTEST_SKIP() << "the environment says how OpenMP waits";
   }
   const int processors = int(std::thread::hardware_concurrency());
-  quiet_workers(1);  // one of ours and one of theirs have room
+  quiet_workers(1);  // there is room for one of our threads and one of theirs
   quiet_workers(processors + 1);
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   while (threads_here() <= processors && std::chrono::steady_clock::now() < deadline) {

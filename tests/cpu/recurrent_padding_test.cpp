@@ -1,4 +1,4 @@
-// Values behind a sample's last time step never enter a result, with any kernel of the CPU.
+// Values after a sample's last timestep never enter a result, with any kernel of the CPU.
 #include <gtest/gtest.h>
 
 #include "ridgeline/cpu/simd/split_kernels.h"

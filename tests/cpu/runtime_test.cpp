@@ -16,7 +16,7 @@ TEST(CpuRuntime, MemoryIsAlignedZeroedAndReadableALineFurther) {
   for (const size_t bytes : {size_t{1}, size_t{63}, size_t{64}, size_t{1000}, size_t{100'000}}) {
     const DeviceBuffer buffer(runtime, bytes);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % 64, 0u);
-    int sum = 0;  // the address sanitizer sees a read outside
+    int sum = 0;  // the address sanitizer detects a read outside
     for (size_t i = 0; i < bytes + 64; ++i) sum += int(buffer.data()[i]);
     EXPECT_EQ(sum, 0);
   }
@@ -72,7 +72,7 @@ TEST(CpuRuntime, TimesEvenACallLongerThanTheBudget) {
   cpu::CpuRuntime runtime(1);
   int calls = 0;
   runtime.time([&] { ++calls; }, 0.0);
-  EXPECT_EQ(calls, 2);  // a call of ten times the budget gets a second look, and no median
+  EXPECT_EQ(calls, 2);  // a call of ten times the budget is timed a second time, without a median
   calls = 0;
   runtime.time([&] { ++calls; }, 1e-3);
   EXPECT_GE(calls, 4);  // one to warm up, three for a median

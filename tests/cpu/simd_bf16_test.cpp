@@ -34,7 +34,7 @@ TEST_P(Bf16Products, AreExactOnSmallIntegersForEveryNumberOfRows) {
     const int64_t most = 70, lda = depth + 32;
     const auto a = integers(most * lda, 1), b = integers(depth * kBf16Panel, 2);
     for (int64_t rows = 1; rows <= most; ++rows) {
-      // One row more than asked for stays as it was.
+      // One more row than requested must stay unchanged.
       std::vector<float> c(size_t((rows + 1) * kBf16Panel), -1.0f);
       engine.multiply(a.data(), lda, rows, b.data(), depth, c.data());
       int64_t wrong = 0;

@@ -16,7 +16,7 @@ struct Net {
   int64_t n;
 };
 
-// A network with its data, its weights in T, and the step in plain doubles beside it.
+// A network with its data, its weights in T, and the same step in plain doubles.
 template <typename T>
 class Trial {
  public:

@@ -1,4 +1,4 @@
-// Products with a packed operand, and the work stealing by which threads share their tasks.
+// Products with a packed operand, and the work stealing with which threads share their tasks.
 #include <gtest/gtest.h>
 
 #include <atomic>

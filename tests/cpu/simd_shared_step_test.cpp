@@ -104,7 +104,8 @@ void plain_step(const Net& net, Replica<T>& replica, int step, std::vector<MlpSc
   }
 }
 
-// Ranks as threads of this process, each with `threads` of its own; every rank's scores.
+// Runs ranks as threads of this process, each with `threads` of its own; returns every rank's
+// scores.
 template <typename T>
 std::vector<MlpScore> run_ranks(
     const Net& net, std::vector<Replica<T>>& replicas, int steps, int threads,
@@ -149,8 +150,8 @@ class SimdSharedStep : public ::testing::Test {};
 using Types = ::testing::Types<float, double>;
 TYPED_TEST_SUITE(SimdSharedStep, Types);
 
-// Uneven shares, so that ranks with few samples help those with many. The result must not depend,
-// to the bit, on which rank computed what.
+// Shares are uneven, so that ranks with few samples help those with many. The result must not
+// depend, to the bit, on which rank computed what.
 TYPED_TEST(SimdSharedStep, IsTheSumOfTheSharesBitForBit) {
   using T = TypeParam;
   const Net nets[] = {
@@ -183,12 +184,12 @@ TYPED_TEST(SimdSharedStep, IsTheSumOfTheSharesBitForBit) {
   }
 }
 
-// While one lives, threads that it lets in are put to sleep at any instruction, many times a
-// second.
+// While an object of this class exists, threads that call let_in() are put to sleep at arbitrary
+// instructions, many times per second.
 class HeldUp {
  public:
   HeldUp() {
-    mask(SIG_BLOCK);  // in this thread, and those it makes unless they call let_in()
+    mask(SIG_BLOCK);  // in this thread, and in those it creates unless they call let_in()
     std::signal(SIGALRM, [](int) {
       const timespec time{0, 50'000};
       nanosleep(&time, nullptr);
@@ -197,11 +198,11 @@ class HeldUp {
   }
   ~HeldUp() {
     every(0);
-    std::signal(SIGALRM, SIG_IGN);  // what is pending is dropped
+    std::signal(SIGALRM, SIG_IGN);  // pending signals are dropped
     mask(SIG_UNBLOCK);
     std::signal(SIGALRM, SIG_DFL);
   }
-  // The caller, and threads that it makes from now on.
+  // For the calling thread, and threads that it creates from now on.
   static void let_in() { mask(SIG_UNBLOCK); }
 
  private:
@@ -217,8 +218,8 @@ class HeldUp {
   }
 };
 
-// A thread that read a counter and was preempted holds a stale value: others may have taken the
-// task since, and the next one may not be ready.
+// A preempted thread that has read a counter holds a stale value: others may have taken the task
+// since, and the next one may not be ready.
 TYPED_TEST(SimdSharedStep, StandsThreadsThatAreHeldUp) {
   using T = TypeParam;
   const Net net{{1, 2}, SimdActivation::none, {1500, 1, 64}};
@@ -258,7 +259,7 @@ TYPED_TEST(SimdSharedStep, OfThreadsIsThatToo) {
   double total = 0;
   for (const int64_t n : net.shares) total += double(n);
   for (int i = 0; i < kSteps; ++i) {
-    std::memset(memory.data(), 0xff, bytes * ranks);  // of another step's scratch
+    std::memset(memory.data(), 0xff, bytes * ranks);  // leftovers of another step's scratch
     members[0].forget();
     std::vector<std::jthread> team;
     for (size_t r = 0; r < ranks; ++r) {

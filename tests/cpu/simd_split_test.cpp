@@ -1,4 +1,5 @@
-// Products of fp32 numbers in three parts, by this machine's tiles and by the portable form.
+// Products of fp32 numbers in three parts, by this machine's tiles and by the portable
+// implementation.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -20,7 +21,7 @@ std::vector<float> numbers(int64_t count, uint64_t seed) {
   return all;
 }
 
-// Those that this machine has.
+// The engines that this machine supports.
 std::vector<const SplitEngine*> engines() {
   std::vector<const SplitEngine*> all{&split_portable_engine()};
   if (split_engine() != nullptr) all.push_back(split_engine());
@@ -32,7 +33,7 @@ class SplitProducts : public testing::TestWithParam<const SplitEngine*> {
   const SplitEngine* engine_ = GetParam();
 };
 
-// c = a[rows, depth] . b[depth, columns] + bias, every operand taken in one of its forms.
+// c = a[rows, depth] . b[depth, columns] + bias, with every operand in each of its forms.
 TEST_P(SplitProducts, AreAsGoodAsFp32InEveryShape) {
   for (const int64_t rows : {1, 32, 45}) {
     for (const int64_t columns : {1, 37, 64, 300}) {
@@ -70,7 +71,7 @@ TEST_P(SplitProducts, AreAsGoodAsFp32InEveryShape) {
             }
             worst = std::max(worst, std::abs(double(c[size_t(i)]) - sum) / size);
           }
-          // What a sum in fp32 may err by.
+          // The allowed error of a sum in fp32.
           EXPECT_LE(worst, double(depth + 2) * 0x1p-24)
               << engine_->name << ": " << rows << " x " << columns << " x " << depth;
         }
@@ -121,7 +122,7 @@ TEST_P(SplitProducts, WithInfinityAreInfinite) {
   }
 }
 
-// Pixels have one part: three products give what six do.
+// Pixels have one part, so three products give the result of six.
 TEST_P(SplitProducts, OfSmallIntegersNeedOnePart) {
   const int64_t rows = 40, depth = 70, columns = 37;
   const auto a = numbers(rows * depth, 1);
@@ -145,7 +146,7 @@ TEST_P(SplitProducts, OfSmallIntegersNeedOnePart) {
   EXPECT_EQ(c[0], c[1]);
 }
 
-// Blocks are the same whichever way an operand lies, at the edges and with huge numbers too.
+// Blocks are the same for both layouts of an operand, also at the edges and with huge numbers.
 TEST_P(SplitProducts, TakeTransposedOperands) {
   for (const auto& [high, wide] :
        {std::pair<int64_t, int64_t>{32, 32}, {5, 32}, {32, 17}, {1, 1}}) {

@@ -1,5 +1,5 @@
-// Infinities, large numbers, zeros of both signs and denormal numbers through the kernels of the
-// CPU, against the reference kernels.
+// Infinities, large numbers, zeros of both signs and denormal numbers through the CPU's kernels,
+// compared with the reference kernels.
 #include "tests/support/specials.h"
 
 #include <gtest/gtest.h>
@@ -15,8 +15,7 @@ class Specials : public testing::Test {
  protected:
   std::unique_ptr<Runtime> runtime_ = make_runtime(Device{}, 2);
   const KernelTable table_ = all_kernels();
-  // oneDNN's relu makes zeros of NaNs, which differences of infinities are, and its largest of a
-  // window leaves them out.
+  // oneDNN's relu turns NaNs (differences of infinities) into zeros, and its max pool skips them.
   const KernelTable keeping_ = [] {
     KernelTable table = all_kernels();
     std::erase_if(table, [](const Kernel& kernel) {

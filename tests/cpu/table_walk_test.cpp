@@ -39,7 +39,7 @@ TEST_P(TableWalk, EveryCpuKernelAgreesWithTheOracle) {
       }
     }
     for (const Kernel& kernel : cpu::custom_kernels()) ++exercised[kernel.name];  // custom_test.cpp
-    // Some kernels want several threads, and others some samples for each.
+    // Some kernels need several threads, and others several samples per thread.
     if (GetParam() == 2) expect_exercised(table, precision, *runtime, exercised);
     for (const auto& [name, times] : exercised) in_any[name] += times;
   }
@@ -110,8 +110,8 @@ TEST(MlpKernels, AWholeStepMayUseAdamDropoutFloatsAndOtherLosses) {
   EXPECT_GE(taken, 13);
 }
 
-// A CPU without AMX has no AMX kernels in its table, so they are also tested with the portable form
-// of their products, together with only the conversions they need.
+// A CPU without AMX has no AMX kernels in its table, so they are also tested with the portable
+// implementation of their products, together with only the conversions they need.
 void walk_split_kernels(const cpu::simd::SplitEngine& engine) {
   SCOPED_TRACE(engine.name);
   const auto runtime = make_runtime(Device{}, 3);
@@ -140,8 +140,8 @@ TEST(SplitKernels, AgreeWithTheOracleByThisMachines) {
     EXPECT_FALSE(kernel.name.ends_with(".amx")) << kernel.name;
 }
 
-// A NaN in an input comes through layers, relu and pools. It does not come through oneDNN's relu,
-// which makes a zero of it, nor through its largest of a window.
+// A NaN in an input passes through layers, relu and pools, except through oneDNN's relu, which
+// turns it into zero, and its max pool.
 class NansComeThrough : public testing::Test {
  protected:
   NansComeThrough() {
@@ -212,7 +212,7 @@ TEST(KernelTable, EveryOpHasAReferenceKernelInEveryFloatType) {
         EXPECT_TRUE(covered) << want << " does not cover " << c.name;
       }
     }
-    constexpr size_t kOutside = 2;  // layers from outside the library have nobody's reference
+    constexpr size_t kOutside = 2;  // layers from outside the library have no reference
     EXPECT_EQ(kinds.size() + kOutside, std::variant_size_v<Op>) << "an op without a case";
   }
 }

@@ -16,7 +16,7 @@ TEST_F(CudaCeilings, AreSaneAndKept) {
   const auto file = std::filesystem::path(testing::TempDir()) / "ridgeline-ceilings" / "cuda.json";
   std::filesystem::remove(file);
   const prof::Ceilings measured = prof::gpu_ceilings_of(gpu(), kernels, file);
-  // Any GPU of sm_75 up, and none of the next years: fp64 is a 64th of fp32 on some.
+  // Bounds for any GPU from sm_75 on in the next years: fp64 is a 64th of fp32 on some.
   EXPECT_GT(measured.fp32_flops, 5e11);
   EXPECT_LT(measured.fp32_flops, 1e15);
   EXPECT_GT(measured.tf32_flops, 0.9 * measured.fp32_flops);
@@ -30,7 +30,7 @@ TEST_F(CudaCeilings, AreSaneAndKept) {
   EXPECT_GT(gpu().host_copy_rate(true), 1e9);
   EXPECT_GT(gpu().host_copy_rate(false), 1e9);
   EXPECT_EQ(measured.threads, 0);
-  // The second time nothing is measured: the figures agree to the last bit.
+  // The second time nothing is measured, so the figures are identical.
   const prof::Ceilings kept = prof::gpu_ceilings_of(gpu(), kernels, file);
   EXPECT_EQ(kept.fp32_flops, measured.fp32_flops);
   EXPECT_EQ(kept.tf32_flops, measured.tf32_flops);

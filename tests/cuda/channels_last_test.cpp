@@ -1,4 +1,5 @@
-// Kernels over rows of channels against the oracle: alone, and on what their neighbours hand them.
+// Channels-last kernels compared with the oracle: alone, and on the values that their neighbours
+// pass on.
 #include <gtest/gtest.h>
 
 #include <cmath>

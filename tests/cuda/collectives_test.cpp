@@ -1,4 +1,4 @@
-// Collectives of one rank on one GPU, inside captured graphs: the same bits as without them.
+// Collectives of one rank on one GPU, inside captured graphs: they must not change any bit.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -22,7 +22,8 @@ namespace {
 
 class CudaCollectives : public test::GpuTest {};
 
-// The weights after 20 steps of a launch of up to 8, with the start kernels whose names begin so.
+// The weights after 20 steps in launches of up to 8, with the start kernels whose names begin with
+// `start`.
 std::string weights_after(Machine& machine, int ranks, const char* start, DType wire) {
   const Config config = testing::small_config(
       {"train.clip_norm=0", "train.optimizer={type=\"sgd\",lr=0.1,momentum=0.9}"});
@@ -56,7 +57,7 @@ std::string weights_after(Machine& machine, int ranks, const char* start, DType 
   return bits;
 }
 
-// A GPU as far as kernels look when they are asked what they cover.
+// A runtime that looks like a GPU to kernels that are asked what they cover.
 class AskedGpu final : public Runtime {
  public:
   Device device() const override { return {DeviceKind::cuda, 0}; }
@@ -69,8 +70,7 @@ class AskedGpu final : public Runtime {
   double time(const std::function<void()>&, double) override { return 0; }
 };
 
-// What the kernel that hands a GPU's memory to MPI says to a sum of such values; "" when it takes
-// it.
+// Why the kernel that passes GPU memory to MPI refuses a sum of such values; "" if it takes it.
 std::string mpi_refusal(Communicator* ranks, DType dtype, DType wire) {
   Program program;
   const Value grad = program.add_value("grad", dtype, {5}, Role::param);
@@ -100,7 +100,7 @@ TEST(CudaMpiKernel, TakesWhatTheLibrarySaysItTakes) {
     EXPECT_EQ(mpi_refusal(nullptr, dtype, DType::fp32), "this process is alone");
   }
   EXPECT_EQ(mpi_refusal(&aware, DType::fp32, DType::bf16), "sends no bf16");
-  EXPECT_EQ(mpi_refusal(&aware, DType::fp64, DType::bf16), "");  // travels as it is
+  EXPECT_EQ(mpi_refusal(&aware, DType::fp64, DType::bf16), "");  // sent unchanged
   EXPECT_EQ(mpi_refusal(&aware, DType::bf16, DType::fp32), "adds up fp32 and fp64 only");
 }
 
@@ -121,11 +121,11 @@ TEST_F(CudaCollectives, OfOneRankChangeNoBit) {
     });
     return machine;
   };
-  // Kernels that update at once would round differently: left out on both sides.
+  // Kernels that update directly would round differently, so they are excluded on both sides.
   const auto plain = without({"cuda.mlp_train", "cuda.mlp_step", "cuda.program", "cuda.head_sgd",
                               "cuda.linear_grad_w_sgd"});
   const std::string want = weights_after(*plain, 0, "", DType::fp32);
-  // Between graphs, one before and one after.
+  // Between two graphs.
   const auto mpi =
       without({"cuda.mlp_train", "cuda.all_reduce_start.nccl", "cuda.all_reduce_start.staged"});
   EXPECT_EQ(weights_after(*mpi, 1, "cuda.all_reduce_start.mpi", DType::fp32), want);
@@ -137,7 +137,7 @@ TEST_F(CudaCollectives, OfOneRankChangeNoBit) {
   const std::string& refusal = cuda::cuda_runtime(nccl->runtime()).collectives()->nccl_refusal();
   if (!refusal.empty()) GTEST_SKIP() << refusal;
   EXPECT_EQ(weights_after(*nccl, 1, "cuda.all_reduce_start.nccl", DType::fp32), want);
-  // One rank's gradients are rounded as those of several would be, by either way alike.
+  // One rank's gradients are rounded like those of several, in both cases.
   const std::string narrow = weights_after(*staged, 1, "cuda.all_reduce_start.staged", DType::bf16);
   EXPECT_NE(narrow, want);
   EXPECT_EQ(weights_after(*nccl, 1, "cuda.all_reduce_start.nccl", DType::bf16), narrow);

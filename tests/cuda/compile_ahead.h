@@ -10,8 +10,8 @@
 
 namespace ridgeline::test {
 
-// Compiles sources of generated kernels side by side, into the folder of kept ones: one after the
-// other, as walks come to them, they take minutes.
+// Compiles sources of generated kernels in parallel, into the cache: compiled one by one during the
+// walks, they would take minutes.
 inline void compile_ahead(const std::vector<std::string>& sources) {
   std::atomic<size_t> next = 0;
   std::vector<std::thread> threads;
@@ -21,7 +21,7 @@ inline void compile_ahead(const std::vector<std::string>& sources) {
       for (size_t k = next++; k < sources.size(); k = next++) {
         try {
           cuda::generate::compile_or_take(sources[k], "sm_90a");
-        } catch (const Error&) {  // the walk meets it again and says so
+        } catch (const Error&) {  // the walk meets it again and reports it
         }
       }
     });
@@ -29,7 +29,7 @@ inline void compile_ahead(const std::vector<std::string>& sources) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Those that the generator would write for these cases.
+// The sources that the generator would write for these cases.
 inline void compile_ahead(const std::vector<Case>& cases, const cuda::CudaRuntime& runtime,
                           cuda::generate::Tiles tiles = cuda::generate::Tiles::where_faster) {
   if (!wanted_kernel("cuda.program.persistent")) return;

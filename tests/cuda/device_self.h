@@ -8,14 +8,14 @@
 
 namespace ridgeline::test {
 
-// One rank whose messages, had it any, could come from memory of a GPU.
+// A single rank whose messages, if it had any, could come from GPU memory.
 class DeviceSelf final : public dist::SelfCommunicator, public DeviceSums {
  public:
   DeviceSelf() = default;
   explicit DeviceSelf(std::string refusal) : refusal_(std::move(refusal)) {}
 
   std::string device_refusal() const override { return refusal_; }
-  // On the default stream, which waits for no other: whoever calls must have waited.
+  // Runs on the default stream, which waits for no other: the caller must have waited.
   void all_reduce_device(const void* from, void* to, int64_t count, DType dtype) override {
     cuda::check(cudaMemcpy(to, from, size_t(count) * size_of(dtype), cudaMemcpyDeviceToDevice),
                 "a sum of one rank");

@@ -31,7 +31,7 @@ class DeviceValues {
     return all;
   }
 
-  // What the outside values hold now; temporaries stay poisoned.
+  // The current contents of the outside values; temporaries stay poisoned.
   Arrays read() const {
     Arrays arrays(program_);
     for (const auto& [id, buffer] : buffers_) {

@@ -8,9 +8,9 @@
 namespace ridgeline::cuda {
 namespace {
 
-// What mma.m16n8k8 does with the registers of a warp, after the description of the instruction in
-// the PTX manual: lane 4 g + t holds of A the rows g and g + 8 at columns 2 t and 2 t + 1, of B the
-// rows 2 t and 2 t + 1 of column g, of D the rows g and g + 8 at columns 2 t and 2 t + 1.
+// What mma.m16n8k8 does with the registers of a warp, according to the PTX manual: lane 4 g + t
+// holds rows g and g + 8 of A at columns 2 t and 2 t + 1, rows 2 t and 2 t + 1 of column g of B,
+// and rows g and g + 8 of D at columns 2 t and 2 t + 1.
 using A = std::array<std::array<std::array<double, 2>, 2>, 32>;  // [lane][register][half]
 using B = std::array<std::array<double, 2>, 32>;
 A multiplied(const A& a, const B& b) {
@@ -32,8 +32,8 @@ A multiplied(const A& a, const B& b) {
   return d;
 }
 
-// GPUs of sm_75 are not at hand: this says that fragments are taken from the places that the
-// instruction expects. On newer GPUs the table walk runs the same instruction.
+// No GPU of sm_75 is available: this test checks that fragments are taken from the positions that
+// the instruction expects. On newer GPUs the table walk runs the same instruction.
 TEST(FragmentLayout, FitsTheInstruction) {
   std::mt19937 random(7);
   std::uniform_int_distribution<int> numbers(-9, 9);

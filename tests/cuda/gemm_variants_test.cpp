@@ -1,5 +1,5 @@
-// Every compiled variant of the tensor-core products against the exact sums. The planner measures
-// only the best few by estimate of each problem; this runs all of them.
+// Compares every compiled variant of the tensor-core products with exact sums. The planner measures
+// only the best few by estimate for each problem; this test runs all of them.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <fmt/format.h>
@@ -17,8 +17,9 @@ namespace {
 using cuda::GemmType;
 using cuda::PreparedGemm;
 
-// Multiples of an eighth from -1 to 1. Every type holds them exactly, and their products' sums are
-// exact in fp32 up to 2^18 terms: only the last rounding is left, and the bits must agree.
+// Multiples of an eighth from -1 to 1. Every type represents them exactly, and the sums of their
+// products are exact in fp32 up to 2^18 terms: only the last rounding remains, and the bits must
+// agree.
 double element(int64_t i, uint64_t seed) {
   uint64_t x = uint64_t(i) * 0x9E3779B97F4A7C15ull + seed;
   x ^= x >> 29;
@@ -61,7 +62,7 @@ class DeviceMatrix {
 };
 
 // D[m, n] as sums of k products: few and many rows and columns, and sums that are short, long, and
-// split over up to eight blocks, so that every tile comes into play.
+// split over up to eight blocks, so that every tile is used.
 struct Extents {
   int m, n, k;
 };
@@ -94,7 +95,8 @@ class GemmVariants : public GpuTest {
       }
     }
     for (const PreparedGemm& variant : variants) {
-      // The number of blocks that share a sum, and of tiles a warp takes, are arguments.
+      // The numbers of blocks that share a sum, and of tiles per warp, are arguments and not part
+      // of the name.
       seen_.insert(
           std::regex_replace(variant.name, std::regex("(split|_)[0-9]+(iterations|_)"), "$1$2"));
       for (int run = 0; run < 2; ++run) {
@@ -177,7 +179,7 @@ std::set<std::string> with(std::set<std::string> some, const std::set<std::strin
   return some;
 }
 
-// What cuda/gemm/variants.cuh adds. "swap" computes the transposed product.
+// The variants that cuda/gemm/variants.cuh adds. "swap" computes the transposed product.
 const std::set<std::string> kSplit{
     "wgmma_split_64x16_9stages",      "wgmma_split_64x32_7stages",
     "wgmma_split_64x64_5stages",      "wgmma_split_64x128_7stages",

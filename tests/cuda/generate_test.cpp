@@ -1,5 +1,5 @@
-// Kernels that are written for the program at hand: their sources compile wherever NVRTC is, and on
-// a GPU they agree with the oracle, whatever perceptron they are for.
+// Kernels that are generated for a program: their sources compile wherever NVRTC is available, and
+// on a GPU they agree with the oracle for all kinds of perceptrons.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -36,7 +36,7 @@ Case case_of(TrainingNet net, Precision precision) {
   return c;
 }
 
-// A runtime that only stands in for one: matching a program asks nothing of it.
+// A stand-in for a runtime: matching a program does not use it.
 class NoDevice final : public Runtime {
  public:
   Device device() const override { return {DeviceKind::cuda, 0}; }
@@ -49,7 +49,7 @@ class NoDevice final : public Runtime {
   double time(const std::function<void()>&, double) override { return 0; }
 };
 
-// Needs no GPU: also what a machine without one can tell about a change.
+// Needs no GPU, so a machine without one can check a change, too.
 TEST(Generate, SourcesCompile) {
   const Nvrtc& nvrtc = Nvrtc::get();
   if (!nvrtc.refusal().empty()) GTEST_SKIP() << nvrtc.refusal();
@@ -93,7 +93,7 @@ TEST(Generate, SourcesCompile) {
   }
 }
 
-// Every place where strips may begin, for many nets: their sources are different, their sums are
+// Every position where strips may begin, for many networks: their sources differ; their sums are
 // checked on a GPU.
 TEST(Generate, EveryScheduleIsWritten) {
   const NoDevice device;
@@ -161,7 +161,7 @@ TEST_F(CudaGenerate, CallsAgreeWithTheOracle) {
   }
 }
 
-// Whether the oracle's bounds say anything: in short types those of many layers and steps grow past
+// Whether the oracle's bounds are useful: in short types those of many layers and steps grow beyond
 // all numbers.
 bool is_bounded(const Case& c) {
   const Arrays start = c.inputs();
@@ -177,7 +177,7 @@ bool is_bounded(const Case& c) {
   return true;
 }
 
-// RIDGELINE_RANDOM_NETS nets from RIDGELINE_RANDOM_SEED on, each in one precision.
+// Tests RIDGELINE_RANDOM_NETS networks from RIDGELINE_RANDOM_SEED on, each in one precision.
 void walk_random_nets(cuda::CudaRuntime& gpu, Tiles tiles, int64_t otherwise) {
   const KernelTable table = {cuda::generated_kernel("cuda.program.persistent", tiles)};
   const int64_t count = from_environment("RIDGELINE_RANDOM_NETS", otherwise);
@@ -204,7 +204,7 @@ void walk_random_nets(cuda::CudaRuntime& gpu, Tiles tiles, int64_t otherwise) {
 TEST_F(CudaGenerate, RandomNetsAgreeWithTheOracle) {
   walk_random_nets(gpu(), Tiles::where_faster, 10);
 }
-// Nets small enough for the oracle are too small for tiles to be the faster way.
+// Networks small enough for the oracle are too small for tiles to be faster.
 TEST_F(CudaGenerate, RandomNetsInTilesAgreeWithTheOracle) {
   walk_random_nets(gpu(), Tiles::always, 15);
 }

@@ -6,8 +6,8 @@
 
 namespace ridgeline::test {
 
-// A perceptron drawn at random, as people might write one: widths odd and even, few and many layers
-// and rows, every optimizer, activation and loss.
+// A random perceptron as people might write it: widths odd and even, few and many layers and rows,
+// every optimizer, activation and loss.
 inline TrainingNet random_net(uint32_t seed, Precision precision) {
   const bool half = size_of(storage(precision)) == 2;
   std::mt19937 random(seed);
@@ -38,7 +38,7 @@ inline TrainingNet random_net(uint32_t seed, Precision precision) {
   net.masters = half && below(2) == 0;
   net.loss_scale = half && below(3) == 0 ? 64 : 0;
   net.floats = below(2) == 0;
-  // Losses of values, without those whose derivatives jump: there a bound says little.
+  // Losses of values, except those whose derivatives jump, because a bound says little there.
   const LossFn kLosses[] = {LossFn::huber, LossFn::bce_with_logits};
   if (!net.mse && below(3) == 0) net.loss_fn = kLosses[below(2)];
   const bool by_element = net.mse || net.loss_fn;

@@ -9,7 +9,7 @@
 
 namespace ridgeline::test {
 
-// For tests that need a GPU; each skips where there is none that this build can use.
+// Base class of tests that need a GPU; each is skipped if this build can use none.
 class GpuTest : public testing::Test {
  protected:
   void SetUp() override {

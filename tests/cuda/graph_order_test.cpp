@@ -1,5 +1,4 @@
-// Steps of a graph that run beside each other: which wait for which, and that nothing changes by
-// it.
+// Steps of a graph that run concurrently: which wait for which, and that the results do not change.
 #include "ridgeline/cuda/graph_order.h"
 
 #include <cuda_runtime.h>
@@ -180,7 +179,7 @@ class ConvNet {
   nn::Lowered lowered_;
 };
 
-// Graphs of many steps leave the bits that the kernels leave one by one.
+// Graphs of many steps give the same bits as the kernels run one by one.
 void expect_kernels_one_by_one(const ConvNet& net, const Choices& choices, Runtime& gpu,
                                const std::string& name) {
   const Arrays inputs = net.inputs();
@@ -222,7 +221,8 @@ TEST_F(CudaGraphOrder, AGraphOfTrainingStepsIsItsKernelsOneByOne) {
   }
 }
 
-// Sums between graphs, in all layers, and in every second beside sums within: then without graphs.
+// Sums between graphs in all layers; and in every second layer, with sums inside graphs in the
+// others, which disables graphs.
 TEST_F(CudaGraphOrder, APlanCutAtItsSumsIsItsKernelsOneByOne) {
   const KernelTable table = cuda::kernels();
   const auto kernel = [&](const char* name) {
@@ -249,8 +249,8 @@ TEST_F(CudaGraphOrder, APlanCutAtItsSumsIsItsKernelsOneByOne) {
   expect_kernels_one_by_one(net, mixed, gpu(), "sums of both kinds");
 }
 
-// Products begin while the one before ends, and read what that one writes: a graph of a chain gives
-// the bits of its kernels one by one, whichever kernel computes them.
+// Products start while the previous one ends, and read its results: a graph of a chain must give
+// the bits of its kernels run one by one, whichever kernel computes them.
 TEST_F(CudaGraphOrder, AChainOfProductsIsItsKernelsOneByOne) {
   constexpr int64_t kWidth = 1024;
   constexpr int kLayers = 8, kSteps = 4;

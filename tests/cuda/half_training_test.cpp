@@ -1,4 +1,4 @@
-// Runs in bf16 and fp16 through the engine, on the GPU: which kernels they reach, what they learn,
+// Runs in bf16 and fp16 through the engine on the GPU: which kernels they reach, what they learn,
 // and that they repeat and resume to the bit.
 #include <gtest/gtest.h>
 
@@ -50,7 +50,7 @@ Sets perceptron() {
 
 class CudaHalves : public test::GpuTest {};
 
-// Planned by measurement, from the kernels that any program could take.
+// Planned by measurement, with all kernels allowed.
 TEST_F(CudaHalves, PerceptronsReachTheWholeStepKernels) {
   if (gpu().architecture() != 90) GTEST_SKIP() << "the whole-step kernels are for sm_90";
   const TempFolder folder;
@@ -68,7 +68,7 @@ TEST_F(CudaHalves, PerceptronsReachTheWholeStepKernels) {
   }
 }
 
-// In one launch or one by one, and every time: kernels of whole steps and kernels of single ops.
+// In one launch or in several, repeatedly: kernels of whole steps and kernels of single ops.
 TEST_F(CudaHalves, LaunchesOfAnyLengthMakeTheSameSteps) {
   const TempFolder folder;
   for (const Kind& kind : kKinds) {
@@ -160,8 +160,8 @@ TEST_F(CudaHalves, ReachTheAccuracyOfFp32OnMnist) {
     EXPECT_GT(want, 0.94);
     for (const Kind& kind : kKinds) {
       const double got = train(gpu_config(kind, network), options).test.accuracy;
-      // A bf16 weight has eight bits: with small steps it stops where the step is below half an
-      // ulp.
+      // A bf16 weight has eight bits: with small steps it stops changing when the step is below
+      // half an ulp.
       const bool coarse = kind.name == std::string("bf16Half");
       EXPECT_NEAR(got, want, coarse ? 0.02 : 0.005) << kind.name << (adam ? " adam" : " sgd");
       RecordProperty(std::string(kind.name) + (adam ? "_adam" : "_sgd"), std::to_string(got));

@@ -1,4 +1,4 @@
-// The bounds that mlp_train_bench holds the whole-step kernels to let sums in fp32 pass, and catch
+// The bounds that mlp_train_bench applies to the whole-step kernels accept sums in fp32, and detect
 // one sample, one input or one output left out of one layer. Needs no GPU.
 #include <gtest/gtest.h>
 
@@ -24,8 +24,8 @@ MlpTrainShape shape_of(const Net& net, bool masters, DType half) {
   return shape;
 }
 
-// All steps of a problem with sums in fp32 and a fault, each step from the weights that the one
-// before left, as mlp_train_bench takes those of a kernel.
+// Makes all steps of a problem with sums in fp32 and a fault, each step from the weights of the
+// previous one, as mlp_train_bench does with those of a kernel.
 StepCheck check_replay(const Problem& problem, const Fault& fault) {
   StepCheck all;
   Problem step = problem;
@@ -33,7 +33,7 @@ StepCheck check_replay(const Problem& problem, const Fault& fault) {
     step.first = problem.first + int64_t(t) * problem.shape.batch;
     step.rates = {problem.rates[t]};
     const Outcome got = replay<float>(step, fault);
-    // No rounding decides whether a unit is open.
+    // No rounding decides whether a unit is active.
     if (problem.shape.activation == ActivationFn::relu) {
       EXPECT_GT(got.least_gate, 0.1);
     }

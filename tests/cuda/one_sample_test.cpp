@@ -136,7 +136,8 @@ std::vector<Chain> chains() {
   return all;
 }
 
-// Every row of every matrix lies in one block's share, with its bias, and nothing but zeros beside.
+// Every row of every matrix is in exactly one block's share, with its bias, and everything else is
+// zero.
 TEST(OneSampleLayout, HasEachRowOnce) {
   for (const Chain& each : chains()) {
     for (const int blocks : {1, 2, 16}) {
@@ -191,7 +192,7 @@ TEST_P(OneSampleNets, AnswerAsTheReference) {
       std::string why;
       OneSampleOptions options;
       options.resident = GetParam();
-      options.idle_seconds = 0.02;  // it leaves now and then, and comes back
+      options.idle_seconds = 0.02;  // it exits now and then, and is launched again
       const auto net = make_cluster_net(runtime, each.chain, options, why, blocks);
       ASSERT_TRUE(net) << why;
       size_t floats = 0;

@@ -1,4 +1,4 @@
-// What lies behind a sample's last step never enters a result, in every kernel of recurrent layers
+// Values after a sample's last timestep never enter a result, in every kernel of recurrent layers
 // that takes lengths.
 #include <gtest/gtest.h>
 
@@ -37,12 +37,12 @@ class CudaPadding : public GpuTest {
   Exercised exercised_;
 };
 
-// tf32 and fp16 take the same ways as fp32 and bf16.
+// tf32 and fp16 use the same code paths as fp32 and bf16.
 TEST_F(CudaPadding, NeverEntersAResultInFp64) { walk_cases(Precision::fp64); }
 TEST_F(CudaPadding, NeverEntersAResultInFp32) { walk_cases(Precision::fp32); }
 
-// Of halves the passes of layers that fill the chip, or find no room there, besides: on a Hopper
-// GPU every kernel takes lengths but cuDNN's.
+// For half types also the passes of layers that fill the chip or do not fit on it: on a Hopper GPU
+// every kernel takes lengths except cuDNN's.
 TEST_F(CudaPadding, NeverEntersAResultInBf16) {
   walk_cases(Precision::bf16);
   expect_none(large_rnn_training_case(DType::bf16, CellKind::gru, 2, 33, 1301));

@@ -46,8 +46,8 @@ double distance(const std::vector<double>& got, const std::vector<double>& want)
 }
 
 // The blocks of a streamed pass have 16, 20, 32 or 40 units of an LSTM, as many as a layer needs to
-// fit, 24 of a GRU. What the double oracle has time for: 20 units, of 64 samples and of two groups
-// of 128, and 24 of 32 and 64 samples.
+// fit, and 24 of a GRU. The double-precision oracle is fast enough for 20 units with 64 samples and
+// with two groups of 128, and for 24 units with 32 and 64 samples.
 class CudaWeightStreamingKernel : public CudaRecurrent {
  protected:
   void SetUp() override {
@@ -78,8 +78,8 @@ TEST_F(CudaWeightStreamingKernel, LargeLayersAgreeWithTheOracle) {
   EXPECT_EQ(exercised["cuda.rnn.persistent_weight_streaming"], 4);
 }
 
-// Passes whose weights fill registers and shared memory: one panel of samples, and three of more
-// places than one warpgroup has.
+// Passes whose weights fill registers and shared memory: one panel of samples, and three panels
+// with more places than one warpgroup has.
 using CudaLargeKernel = CudaWeightStreamingKernel;
 TEST_F(CudaLargeKernel, GrusThatFillTheChipAgreeWithTheOracle) {
   const char *forward = "cuda.rnn.persistent_large", *backward = "cuda.rnn_grad.persistent_large";
@@ -94,9 +94,9 @@ TEST_F(CudaLargeKernel, GrusThatFillTheChipAgreeWithTheOracle) {
   EXPECT_EQ(exercised[backward], 2);
 }
 
-// Larger ones by the loop over the steps, which has been held against the oracle. Both round the
-// state once a step; sums in another order round few of its values to a neighbour, while a product
-// without sixteen of its places is off by 2^-9.
+// Larger layers are compared with the loop over the timesteps, which has been compared with the
+// oracle. Both round the state once per timestep; sums in another order round few of its values to
+// a neighbour, while a product that misses sixteen of its places deviates by 2^-9.
 TEST_F(CudaWeightStreamingKernel, TheLargestLayersAgreeWithTheLoop) {
   for (const Case& c :
        {large_case(CellKind::lstm, 3, 130, 1324), large_case(CellKind::lstm, 3, 129, 2116),
@@ -119,8 +119,8 @@ TEST_F(CudaWeightStreamingKernel, TheLargestLayersAgreeWithTheLoop) {
   }
 }
 
-// Peers round both products of a step, its state and its gate gradients to the half type, each by u
-// of its size, and a step hands on what the one before was off by.
+// Peers round both products of a timestep, its state and its gate gradients to the half type, each
+// by u of its size, and pass the error of a timestep on to the next.
 TEST_F(CudaRecurrent, PeersInHalvesAgreeInTheNorm) {
   int compared = 0;
   for (const DType dtype : {DType::bf16, DType::fp16}) {

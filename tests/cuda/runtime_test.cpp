@@ -13,7 +13,7 @@
 namespace ridgeline::test {
 namespace {
 
-// Runs everywhere: a machine without a usable GPU is told so in one line, and nothing crashes.
+// Runs everywhere: on a machine without a usable GPU it prints one line, and nothing crashes.
 TEST(Gpus, AreListedOrSaidToBeMissing) {
   const cuda::GpuReport report = cuda::gpu_report();
   EXPECT_FALSE(report.runtime.empty());
@@ -54,7 +54,8 @@ TEST_F(CudaRuntimeTest, MemoryIsZeroedAndComesBackAsItWent) {
   }
 }
 
-// What trains a large set shuffles it there, and a resumed run may go on elsewhere.
+// A large set is shuffled on the device that trains, and a resumed run may continue on another
+// device.
 TEST_F(CudaRuntimeTest, TheOrderOfAnEpochIsThatOfTheHost) {
   for (const uint32_t n : {1u, 2u, 1000u, 300007u}) {
     const Feistel network(n, Philox{5, streams::kShuffle + 3});

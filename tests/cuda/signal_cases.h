@@ -10,13 +10,13 @@
 
 namespace ridgeline::test {
 
-// The blocks of a character-level network as inference has them, in few channels and positions.
+// The blocks of a character-level network for inference, with few channels and positions.
 
 inline PoolShape pool_of_three(int64_t channels, int64_t length) {
   return {{channels, 1, length}, {Slide{}, Slide{3, 3, 0, 1}}};
 }
 
-// Appends normalisation over whole samples, relu and a pool of three of x.
+// Appends a normalisation over whole samples, relu and a pool of three to x.
 inline void add_norm_pool(CaseBuilder& c, const Value& x, int64_t channels, int64_t length) {
   const int64_t n = x.shape[0];
   LayerNorm norm;
@@ -91,9 +91,9 @@ inline void add_convolutions(std::vector<Case>& all, DType dtype) {
   }
 }
 
-// Convolutions of 3 taps one after the other that end in normalisation and pool: a pair of samples
-// and a single one, windows in even and odd number, positions left over. Through several layers of
-// dense weights no bound is left; of sparse ones each sum has about six terms.
+// Convolutions of 3 taps in sequence that end in normalisation and pool: a pair of samples and a
+// single one, an even and an odd number of windows, positions left over. Through several layers of
+// dense weights no useful bound remains; with sparse ones each sum has about six terms.
 inline void add_chains(std::vector<Case>& all, DType dtype) {
   struct Sizes {
     int64_t n, length, layers;
@@ -155,7 +155,7 @@ inline void add_gradients(std::vector<Case>& all, DType dtype) {
   }
 }
 
-// Gradients of the first convolution: whole tiles of positions and a part of one, few symbols, more
+// Gradients of the first convolution: whole tiles of positions and a partial one, few symbols, more
 // shares than there are tiles.
 inline void add_one_hot_gradients(std::vector<Case>& all, DType dtype) {
   struct Sizes {

@@ -1,5 +1,5 @@
-// Kernels over signals as rows of channels against the oracle, apart from the walk over all
-// kernels: it takes long over as many channels as they are built for.
+// Kernels over signals as rows of channels compared with the oracle, separately from the walk over
+// all kernels, because it takes long with as many channels as they are built for.
 #include <gtest/gtest.h>
 
 #include "ridgeline/cuda/conv1d/kernels.h"
@@ -38,7 +38,7 @@ TEST_F(CudaSignalWalk, Fp16KernelsAgreeWithTheOracle) { walk_signals(Precision::
 TEST_F(CudaSignalWalk, Tf32KernelsAgreeWithTheOracle) { walk_signals(Precision::tf32); }
 TEST_F(CudaSignalWalk, Fp32KernelsAgreeWithTheOracle) { walk_signals(Precision::fp32); }
 
-// Rows of so many numbers that the plain kernels take a large block for each, and texts.
+// Rows so long that the plain kernels use a large block for each, and texts.
 TEST_F(CudaSignalWalk, PlainKernelsOfTextsAgreeWithTheOracle) {
   KernelTable table = cuda::plain_pool_kernels();
   for (Kernel& kernel : cuda::norm_kernels()) table.push_back(std::move(kernel));
@@ -47,7 +47,7 @@ TEST_F(CudaSignalWalk, PlainKernelsOfTextsAgreeWithTheOracle) {
   for (const DType dtype : kFloats) {
     Exercised exercised;
     for (const Case& c : text_op_cases(dtype)) walk(c, table, gpu(), exercised);
-    // One block a row; clusters of blocks with whole parts and a shorter last one.
+    // One block per row; clusters of blocks with whole parts and a shorter last one.
     const int64_t run = 16 / int64_t(size_of(dtype));
     walk(norm_and_gradient(3, 8209, true, false, dtype), table, gpu(), exercised);
     walk(norm_and_gradient(5, 16384, true, true, dtype), table, gpu(), exercised);
@@ -61,7 +61,7 @@ TEST_F(CudaSignalWalk, PlainKernelsOfTextsAgreeWithTheOracle) {
   }
 }
 
-// A NaN among the inputs is one in every output that depends on it, through relu and pools.
+// A NaN in the inputs makes every output that depends on it NaN, through relu and pools.
 TEST_F(CudaSignalWalk, NansComeThrough) {
   KernelTable table = inference_and_training_kernels();
   Exercised exercised;

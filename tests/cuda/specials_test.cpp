@@ -1,5 +1,5 @@
-// Infinities, large numbers, zeros of both signs and denormal numbers through the kernels of the
-// GPU, against the reference kernels. NaNs are in the table walk.
+// Infinities, large numbers, zeros of both signs and denormal numbers through the GPU's kernels,
+// compared with the reference kernels. NaNs are in the table walk.
 #include "tests/support/specials.h"
 
 #include <gtest/gtest.h>
@@ -14,8 +14,8 @@ namespace {
 
 class CudaSpecials : public GpuTest {
  protected:
-  // Kernels of cuDNN treat what is not finite as they like, and relu of some of cuBLASLt's makes a
-  // zero of a NaN.
+  // cuDNN's kernels do not define their results for numbers that are not finite, and relu in some
+  // of cuBLASLt's turns a NaN into zero.
   const KernelTable keeping_ = [] {
     KernelTable table = all_kernels();
     std::erase_if(table, [](const Kernel& kernel) {

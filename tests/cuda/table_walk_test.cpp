@@ -1,4 +1,5 @@
-// Every CUDA kernel against the oracle in double on the CPU, wherever it covers ops of a case.
+// Compares every CUDA kernel with the double-precision oracle on the CPU, wherever it covers ops of
+// a case.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,8 +34,8 @@
 namespace ridgeline::test {
 namespace {
 
-// Products larger than a tile in every direction, and long enough for k to be shared out; and thin
-// ones of whole units of 16 bytes, which go straight from memory into registers.
+// Products larger than a tile in every direction, and long enough for k to be split; and thin ones
+// in whole units of 16 bytes, which go straight from memory into registers.
 std::vector<Case> large_cases(DType dtype) {
   std::vector<Case> all;
   for (const auto& [n, in, out] :
@@ -68,12 +69,12 @@ std::vector<Case> large_cases(DType dtype) {
   return all;
 }
 
-// Convolutions and their pools as inference has them, from numbers and from a gather's bytes.
+// Convolutions and their pools for inference, from numbers and from a gather's bytes.
 struct Layer {
   int64_t k, filter, pad;
 };
 
-// Two linear layers behind them, and softmax.
+// Two linear layers after them, and softmax.
 struct LinearTail {
   int64_t hidden, classes;
   bool softmax;
@@ -153,8 +154,8 @@ std::vector<Case> conv_net_cases(DType dtype) {
   return all;
 }
 
-// Larger nets that kernels of two layers and of whole nets are built for: only these kernels, for
-// the oracle takes long over such nets.
+// Larger networks for which kernels of two layers and of whole networks are built. Only these
+// kernels run, because the oracle is slow on such networks.
 std::vector<Case> large_conv_net_cases(DType dtype) {
   const std::vector<Layer> layers{{12, 7, 0}, {24, 7, 0}};
   return {conv_net(dtype, 3, {1, 72, 72}, layers, ActivationKind::tanh, true),
@@ -167,8 +168,8 @@ std::vector<Case> whole_net_cases(DType dtype) {
           conv_net(dtype, 2, {1, 72, 72}, layers, ActivationKind::relu, false, false, &small)};
 }
 
-// A perceptron forward as inference has it. `mixed`: biases in fp32, as a run with masters has
-// them.
+// A perceptron's forward pass for inference. `mixed`: biases in fp32, as in a run with master
+// weights.
 Case perceptron(DType dtype, int64_t n, const std::vector<int64_t>& widths, ActivationKind kind,
                 bool mixed, bool labels) {
   CaseBuilder c(fmt::format("perceptron forward {} of {}{}{}", n, fmt::join(widths, "-"),
@@ -217,7 +218,7 @@ std::vector<Case> perceptron_cases(DType dtype) {
   return all;
 }
 
-// The kernels of the table that are of one of these families.
+// The kernels of the table that belong to one of these families.
 using Family = KernelTable (*)();
 KernelTable of_families(const KernelTable& table, std::initializer_list<Family> families) {
   std::set<std::string> names;
@@ -300,9 +301,9 @@ TEST_F(CudaTableWalk, KernelsThatSumInFp16AgreeWithTheOracle) {
   for (const Kernel& kernel : table) EXPECT_GT(exercised[kernel.name], 0) << kernel.name;
 }
 
-// The same programs with their products' factors rounded to tf32, or split in two, by the kernels
-// that do. Whole steps are left to kernels that round to nearest: dropping bits pulls sums of one
-// sign together, which the bound of a step does not allow for.
+// The same programs with the factors of products rounded to tf32, or split in two, by the kernels
+// that do so. Whole steps are left to kernels that round to nearest: truncation biases sums of one
+// sign, which the bound of a step does not allow.
 class CudaRoundedTableWalk : public CudaTableWalk {
  protected:
   void walk_fp32_as(Precision precision, std::initializer_list<Family> others) {
@@ -348,8 +349,8 @@ TEST_F(CudaRoundedTableWalk, Fp32x3KernelsAgreeWithTheOracle) {
   walk_fp32_as(Precision::fp32x3, {});
 }
 
-// A NaN among the inputs is one in every output that depends on it, through relu and gates. (Not so
-// in cuBLASLt: some of its kernels' relu makes a zero of it.)
+// A NaN in the inputs makes every output that depends on it NaN, through relu and gates. (cuBLASLt
+// is an exception: relu in some of its kernels turns it into zero.)
 TEST_F(CudaTableWalk, NansComeThroughLayers) {
   KernelTable table = cuda::kernels();
   std::erase_if(table, [](const Kernel& kernel) {

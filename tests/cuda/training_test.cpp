@@ -1,4 +1,5 @@
-// Whole programs on the GPU: against the CPU, against themselves, one step at a time and many.
+// Whole programs on the GPU: compared with the CPU, and single steps compared with launches of
+// many.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -163,7 +164,7 @@ TEST_F(CudaTraining, IsTheSameToTheBitEveryTime) {
   }
 }
 
-// In fp64 the GPU and the CPU differ by the order of sums alone: 1e-16 a sum, which 70 contracting
+// In fp64 the GPU and the CPU differ only in the order of sums: 1e-16 per sum, which 70 contracting
 // steps do not raise above 1e-10. In fp32 the same holds with 6e-8 and 1e-4.
 TEST_F(CudaTraining, LearnsWhatTheCpuLearns) {
   for (const auto& [dtype, bound] : {std::pair{DType::fp64, 1e-10}, std::pair{DType::fp32, 1e-4}}) {

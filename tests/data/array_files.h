@@ -28,7 +28,7 @@ std::string stored(const std::vector<T>& values, bool big = false) {
   return bytes;
 }
 
-// An entry of a zip archive, and what to lie about in it.
+// An entry of a zip archive, and which of its fields are to be false.
 struct ZipPart {
   std::string name, bytes;
   bool deflated = false;

@@ -30,7 +30,7 @@ TEST(EpochOrder, DependsOnSeedAndEpochAlone) {
   EXPECT_NE(order, epoch_order(500, 2, 0, true));
 }
 
-// Pins the order: a change of it would make a resumed run another run.
+// Pins the order: changing it would change resumed runs.
 TEST(EpochOrder, StaysWhatItWas) {
   // One number at a time, as the words of the stream are defined.
   for (const int n : {2, 31, 32, 33, 1000}) {
@@ -49,9 +49,8 @@ TEST(EpochOrder, StaysWhatItWas) {
             (std::vector<int32_t>{922093, 349435, 205355}));
 }
 
-// All 24 orders of four samples turn up about equally often over 24000 epochs: each count is
-// binomial with mean 1000 and deviation 31; six deviations leave a chance of 5e-8 for a false
-// alarm.
+// All 24 orders of four samples occur about equally often over 24000 epochs: each count is binomial
+// with mean 1000 and deviation 31; six deviations leave a chance of 5e-8 for a false alarm.
 TEST(EpochOrder, IsUniform) {
   std::array<int, 256> counts{};
   for (uint64_t epoch = 0; epoch < 24000; ++epoch) {
@@ -66,7 +65,7 @@ TEST(EpochOrder, IsUniform) {
   }
 }
 
-// Of a set so large that no table is shuffled: which sample comes first, and which follows it, is
+// In a set so large that no table is shuffled, the first sample and the one that follows it are
 // spread evenly over 4 x 4 parts of the set, and so is a later pair. Each of the 16 counts of 800
 // epochs is binomial with mean 50 and deviation 6.8.
 TEST(EpochOrder, IsSpreadEvenlyInLargeSets) {
@@ -84,7 +83,7 @@ TEST(EpochOrder, IsSpreadEvenlyInLargeSets) {
   }
 }
 
-// Neighbours of the set are no neighbours in its order: a shuffled million has about 2 pairs that
+// Neighbours in the set are not neighbours in its order: a shuffled million has about 2 pairs that
 // still follow one another, and moves a sample by a third of the set on average.
 TEST(EpochOrder, LeavesNothingOfTheOldOrderInLargeSets) {
   constexpr int64_t kSamples = 1000000;

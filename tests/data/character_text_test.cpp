@@ -25,8 +25,8 @@ TEST(Alphabet, IsTheDistinctBytesInOrder) {
   expect_error(ErrorKind::data, {"distinct"}, [] { Alphabet(""); });
 }
 
-// Two streams of two chunks of three characters: each sample goes on where the one two samples
-// above ended, and a label is the character after.
+// Two streams of two chunks of three characters: each sample continues where the sample two before
+// it ended, and a label is the next character.
 TEST(Streams, ContinueFromBatchToBatch) {
   const std::string text = "abcdefghijklmno";  // 14 pairs: the last two are left out
   const SampleSet set = make_streams(text, Alphabet::of(text), 2, 3, "text");

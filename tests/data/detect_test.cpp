@@ -44,7 +44,8 @@ TEST(DetectTest, KnowsFilesByTheirContent) {
   EXPECT_EQ(content(stored(uint64_t(header.size())) + header + "a"), Content::safetensors);
   EXPECT_EQ(content("\x01\x02\xff\xfe raw"), Content::binary);
   EXPECT_EQ(content("\0\0\0\0\0"s), Content::binary);
-  // Latin-1: told by the rest, so that the reader can say where it is not UTF-8.
+  // Latin-1 is recognised as a table by the other bytes, so that the reader can say where it is not
+  // UTF-8.
   EXPECT_EQ(content("name,price\ncaf\xe9,2\ntea,1\n"), Content::table);
   EXPECT_EQ(content("a caf\xe9\n"), Content::text);
   EXPECT_EQ(content("{\"name\": \"caf\xe9\"}\n"), Content::json_lines);
@@ -68,7 +69,7 @@ TEST(DetectTest, TellsTablesAndJsonFromTexts) {
   EXPECT_EQ(content("{\n \"a\": 1\n}\n"), Content::json);
   EXPECT_EQ(content("[1, 2]\n"), Content::json);
   EXPECT_EQ(content("{not json}\n"), Content::text);
-  // A character cut off where the sample ends is no fault.
+  // A character that is cut off at the end of the sample is not an error.
   std::string text(size_t{64} << 10, 'x');
   text.back() = '\xc3';
   EXPECT_EQ(content(text + "\xa9"), Content::text);

@@ -14,7 +14,7 @@ namespace {
 using namespace testing;
 namespace fs = std::filesystem;
 
-// A set of two files that exists on no server but ours. The first is longer than one of libcurl's
+// A set of two files that only our test server has. The first is longer than one of libcurl's
 // buffers, so that a cut falls between two writes.
 class DownloadTest : public ::testing::Test {
  protected:
@@ -62,7 +62,7 @@ TEST_F(DownloadTest, GetsAllFilesOnce) {
   EXPECT_EQ(server.requests()[0].path, "/toy/toy-images.gz");
 
   EXPECT_EQ(get(set_, folder_.path(), from(server)), folder_ / "toy");
-  EXPECT_EQ(server.requests().size(), 2u);  // nothing was asked for again
+  EXPECT_EQ(server.requests().size(), 2u);  // nothing was requested again
   EXPECT_TRUE(check(set_, folder_.path()).good());
 }
 

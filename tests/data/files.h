@@ -14,7 +14,7 @@
 
 namespace ridgeline::data::testing {
 
-// A folder of its own that goes away with it.
+// A temporary folder that is removed with the object.
 class TempFolder {
  public:
   TempFolder();

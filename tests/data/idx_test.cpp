@@ -182,7 +182,8 @@ TEST_F(IdxTest, NoticesAFileThatShrinksWhileItIsRead) {
                [&] { (void)read_idx(opened_gz); });
 }
 
-// Every byte flipped in three ways and every length cut: a tensor or an Error, nothing else.
+// Every byte is flipped in three ways and the file is cut at every length: the result is a tensor
+// or an Error.
 TEST_F(IdxTest, SurvivesDamageEverywhere) {
   const std::string wide = idx_header(0x0c, {3, 1, 2}) + std::string(24, 'x');
   int refused = 0, read = 0;

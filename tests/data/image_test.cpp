@@ -117,14 +117,14 @@ TEST_F(ImageTest, ConvertsBetweenGreyAndColour) {
   EXPECT_THAT(image.pixels, ElementsAre(76, 150, 76, 150, 76, 150));
 }
 
-// Wherever a file is cut, it is refused: no pixel is made up.
+// Wherever a file is cut, it is refused: no pixel is invented.
 TEST_F(ImageTest, RefusesTruncatedFilesWhereverTheyEnd) {
   const std::string whole_png = png(16, 8, 8, PngColour::rgb, std::string(16 * 8 * 3, '\5'));
   const std::string whole_jpeg = jpeg(16, 8, 3, gradient(16, 8, 3));
   for (const std::string& whole :
        {whole_png, whole_jpeg, jpeg(16, 8, 3, gradient(16, 8, 3), true)}) {
     for (size_t size = 1; size < whole.size(); size += 1 + size / 40) {
-      // libjpeg does without the end marker.
+      // libjpeg accepts a missing end marker.
       if (size + 2 >= whole.size() && whole[0] != whole_png[0]) continue;
       refuse(whole.substr(0, size), {});
     }

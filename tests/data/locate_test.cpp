@@ -11,7 +11,7 @@ namespace {
 using namespace testing;
 namespace fs = std::filesystem;
 
-// A set of our own, with the customary file names; nothing of this machine's data is in sight.
+// A set of our own with the usual file names; this machine's data is not visible.
 class LocateTest : public ::testing::Test {
  protected:
   LocateTest() {

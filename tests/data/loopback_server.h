@@ -21,11 +21,12 @@ struct Reply {
   std::string body{};
   std::string location{};              // of a redirect
   bool ranges = true;                  // answers a range with 206; otherwise with the whole file
-  std::optional<size_t> cut_after{};   // closes after so many bytes of the body
-  std::optional<int> stall_seconds{};  // after the cut, keeps quiet so long before it closes
+  std::optional<size_t> cut_after{};   // closes after this many bytes of the body
+  std::optional<int> stall_seconds{};  // after the cut, waits this long before it closes
 };
 
-// An HTTP server on 127.0.0.1 and a free port, one request a connection, as long as it lives.
+// An HTTP server on 127.0.0.1 and a free port, with one request per connection, for as long as the
+// object exists.
 class LoopbackServer {
  public:
   explicit LoopbackServer(std::function<Reply(const Request&)> handler);

@@ -36,8 +36,8 @@ TEST(MappedFile, GivesTheBytesOfTheFile) {
   mapped->check();
 }
 
-// A file that is cut short gives an Error and no SIGBUS: by whole pages, within its last page, and
-// to nothing.
+// A file that is cut short gives an Error and no SIGBUS: cut by whole pages, within its last page,
+// and to nothing.
 TEST(MappedFile, SaysWhenTheFileShrinks) {
   const TempFolder folder;
   for (const size_t left : {size_t{0}, size_t{10}, size_t{8192}, size_t{99'999}}) {
@@ -79,7 +79,7 @@ TEST(MappedFile, ArraysReadFromTheirMapUntilTheyShrink) {
   EXPECT_THAT(values, ::testing::ElementsAre(2, 3, 4, 5, 6, 7, 1800, 1801, 19998, 19999));
   std::filesystem::resize_file(path, 4096);
   expect_error(ErrorKind::data, {"x.npy: shrank"}, [&] { read_doubles(field, samples, values); });
-  // Numbers that must be converted, or lie in columns, are read.
+  // Numbers that must be converted, or are in columns, are read into memory.
   const auto other =
       write_file(folder / "y.npy", npy(npy_literal(">f4", "(10000, 2)"), stored(numbers)));
   EXPECT_TRUE(read_npy(other, "y").values->map().empty());

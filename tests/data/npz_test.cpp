@@ -77,7 +77,7 @@ TEST_F(NpzTest, RefusesATornArchiveWhereverItEnds) {
   }
 }
 
-// Whatever byte is damaged, the archive is read as it was or refused.
+// If any byte is damaged, the archive is either read correctly or refused.
 TEST_F(NpzTest, AFlippedBitIsRefusedOrDoesNotMatter) {
   for (const bool deflated : {false, true}) {
     const std::string whole = zip({{.name = "x.npy", .bytes = floats(), .deflated = deflated}});
@@ -98,7 +98,7 @@ TEST_F(NpzTest, AFlippedBitIsRefusedOrDoesNotMatter) {
 TEST_F(NpzTest, StopsBombs) {
   const std::string zeros =
       npy(npy_literal("|u1", "(16777216,)"), std::string(size_t{16} << 20, '\0'));
-  // 16 MiB of zeros are honest.
+  // 16 MiB of zeros are legitimate.
   EXPECT_EQ(read(zip({{.name = "x.npy", .bytes = zeros, .deflated = true}}))[0].samples, 16777216);
   // Each states more than it holds, or less, or more than deflate can code.
   refuse(zip({{.name = "x.npy", .bytes = zeros, .deflated = true, .stated_size = 2048}}),
@@ -115,7 +115,7 @@ TEST_F(NpzTest, StopsBombs) {
          {"zip bomb", "np.savez"});
 }
 
-// Entries that share their bytes multiply without limit.
+// Entries that share their bytes could multiply without limit.
 TEST_F(NpzTest, RefusesEntriesThatOverlap) {
   const std::string one = zip({{.name = "x.npy", .bytes = floats()}});
   const size_t central = one.find("PK\x01\x02"), end = one.find("PK\x05\x06");

@@ -87,7 +87,7 @@ TEST(PrepareTest, ClipsThenTakesTheLogarithm) {
   const FeatureRule rule{.scale = NumberScale::none, .log = true, .clip = {{-1, 100}}};
   EXPECT_THAT(prepared(fit(set, {.rule = rule}), set),
               ElementsAre(-std::log(2.0), 0, std::log(4.0), DoubleNear(std::log(101.0), 1e-14)));
-  // What is learnt is learnt behind them.
+  // Statistics are learnt after clipping and logarithm.
   const Preparation p = fit(set, {.rule = {.scale = NumberScale::min_max, .clip = {{0, 3}}}});
   EXPECT_THAT(prepared(p, set), ElementsAre(0, 0, 1, 1));
   expect_error(ErrorKind::usage, {"'x'", "clipped to 3 and 1"}, [&] {
@@ -106,7 +106,7 @@ TEST(PrepareTest, TreatsMissingNumbersByTheRule) {
   const Preparation p = fit(set, {.rule = rule});
   EXPECT_THAT(prepared(p, set), ElementsAre(1, 0, 2, 1, 3, 0));
   EXPECT_THAT(p.input_names(), ElementsAre("x", "x is missing"));
-  // Whole in training, missing later.
+  // Complete in training, missing values later.
   const Preparation whole = fit(set_of({numbers("x", {1, 2})}));
   expect_error(ErrorKind::data, {"'x'", "sample 1", "missing"},
                [&] { (void)prepared(whole, set); });
@@ -149,7 +149,7 @@ TEST(PrepareTest, TreatsMissingAndUnseenCategoriesByTheRule) {
               ElementsAre(0, 1, 2.0 / 3, 1.0 / 3, 2.0 / 3, 1.0 / 3));
   rule.missing = MissingRule::indicator;
   EXPECT_EQ(Preparation::fit(set, first(4), {.rule = rule}).width(), 3);
-  // Unseen ones may come, missing ones may not.
+  // Unseen categories are allowed, missing values are not.
   rule.missing = MissingRule::refuse;
   const Preparation strict = Preparation::fit(set, first(3), {.rule = rule});
   expect_error(ErrorKind::data, {"sample 3", "missing"}, [&] { (void)prepared(strict, set); });
@@ -350,7 +350,7 @@ class PrepareJsonTest : public ::testing::Test {
   PrepareRules rules_;
 };
 
-// What is read back prepares every value to the same bits, in whatever ranges.
+// A preparation that is read back prepares every value to the same bits, in any ranges.
 TEST_F(PrepareJsonTest, GivesTheSameBitsAfterARoundTrip) {
   const Preparation p = fit(set_, rules_);
   const Preparation again = Preparation::from_json(p.to_json(), "model");

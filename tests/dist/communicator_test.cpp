@@ -41,7 +41,7 @@ TEST_P(Ranks, SumsAreTheSumsOnAll) {
           ranks.all_reduce(from.data(), to.data(), count, DType::fp32, Reduce::sum, DType::fp32);
           check("at once");
           std::fill(to.begin(), to.end(), 0.0f);
-          // In two chunks that both are under way.
+          // In two chunks that are both in flight.
           const int64_t half = count / 2;
           ranks.start_all_reduce(from.data(), to.data(), half, DType::fp32, DType::fp32);
           const auto ticket = ranks.start_all_reduce(from.data() + half, to.data() + half,
@@ -160,7 +160,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, Ranks,
                                            std::pair(3, true), std::pair(4, true),
                                            std::pair(3, false)));
 
-// Sums of a GPU's memory are the library's own: shared memory is the host's.
+// The library itself sums GPU memory, because shared memory is the host's.
 TEST_P(Ranks, SumsOfDeviceMemoryAreMadeByTheLibraryThatTakesIt) {
   const auto [size, any_thread] = GetParam();
   on_ranks(

@@ -45,7 +45,7 @@ TEST(Messages, ArriveWholeAndInOrder) {
   });
 }
 
-// A transport on which nothing that was begun ever ends.
+// A transport on which no started operation ever completes.
 class Stuck final : public Transport {
  public:
   int rank() const override { return 0; }

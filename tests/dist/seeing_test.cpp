@@ -26,7 +26,7 @@ TEST(ProfileOfRanks, HasTheNetworkAmongItsRoofs) {
     options.set = small_set(203);
     options.seconds = 0.1;
     options.ranks = &ranks;
-    // Kernels that do one thing each, so that the sums have a kernel of their own.
+    // Kernels of single ops, so that the sums have a kernel of their own.
     Config config = small_config({"run.threads=1", "run.tune=false"});
     config.run.kernels = {"!cpu.mlp_gradients_all_reduce"};
     Profile mine = profile_training(config, "small.toml", options);

@@ -95,7 +95,7 @@ class ThreadTransport final : public Transport {
   int local_size() const override { return group_.size(); }
   std::string library() const override { return "threads"; }
   bool any_thread() const override { return any_thread_; }
-  // Any memory is the host's here.
+  // All memory is the host's here.
   bool takes_device_memory() const override { return takes_device_memory_; }
   void barrier() override {
     group_.meet(rank_, nullptr, [] {});
@@ -154,7 +154,7 @@ class ThreadTransport final : public Transport {
       }
     });
   }
-  // Half of the tests do without: their sums are the transport's.
+  // Half of the tests have no shared memory: the transport computes their sums.
   SharedSegments shared_segments(size_t least, size_t more) override {
     if (!any_thread_) return {};
     return {group_.segments(), least + std::min(more, ThreadGroup::kSegment)};
@@ -205,8 +205,8 @@ class ThreadTransport final : public Transport {
   int64_t sums_ = 0;
 };
 
-// Calls work(ranks) on `size` threads; what one of them throws is thrown here (the others must not
-// be waiting for it). `on_device`: which ranks' library says that it takes memory of a GPU.
+// Calls work(ranks) on `size` threads; an exception in one of them is thrown here (the others must
+// not be waiting for it). `on_device`: which ranks' library reports that it accepts GPU memory.
 inline void on_ranks(
     int size, const std::function<void(RankCommunicator&)>& work, bool any_thread = true,
     const std::function<bool(int rank)>& on_device = [](int) { return false; }) {

@@ -1,4 +1,4 @@
-// Training over ranks that are threads: what one rank computes, several do.
+// Training over ranks that are threads: several ranks compute what one rank computes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -62,7 +62,7 @@ Result together(const Config& config, int64_t steps, int size, int64_t samples =
   return root;
 }
 
-// In fp64 a few hundred roundings of 1e-16 each are all that may differ.
+// In fp64 only a few hundred roundings of 1e-16 each may differ.
 void expect_same(const Result& got, const Result& want, double bound) {
   ASSERT_EQ(got.losses.size(), want.losses.size());
   for (size_t i = 0; i < want.losses.size(); ++i) {
@@ -105,7 +105,7 @@ TEST_P(Training, OfSgdWithMomentumToo) {
   expect_same(together(config, 30, GetParam()), alone(config, 30), 1e-12);
 }
 
-// The last batch of an epoch has two samples: more ranks than that have nothing to compute in it.
+// The last batch of an epoch has two samples: if there are more ranks, some compute nothing in it.
 TEST_P(Training, WithMoreRanksThanSamples) {
   for (const char* optimizer : {"adam", "sgd"}) {
     const Config config =
@@ -118,7 +118,7 @@ TEST_P(Training, WithMoreRanksThanSamples) {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, Training, ::testing::Values(2, 3, 5));
 
-// Every way to add up gradients, by pinning its kernels.
+// Every way to sum gradients, by pinning its kernels.
 TEST(Collectives, EveryKernelOfTheCollectivesComputesTheSame) {
   const std::vector<std::string> sets{"train.clip_norm=0",
                                       "train.optimizer={type=\"sgd\",lr=0.1,momentum=0.9}"};
@@ -202,7 +202,7 @@ TEST(Collectives, RanksChooseAlikeWhenTheyMeasure) {
   const Config config = fp64({"run.tune=true", "train.clip_norm=0"});
   std::mutex mutex;
   std::map<int, std::vector<std::string>> kernels;
-  bool busy = false;  // then nothing is measured, and the ranks must still agree
+  bool busy = false;  // nothing is measured then, and the ranks must still agree
   const auto plan_and_expect = [&](const char* source, bool on_device) {
     on_ranks(
         3,

@@ -15,8 +15,8 @@ TEST(ActivationMemory, IsWhatTheBackwardPassReads) {
   Machine machine(config.run);
   Trainer trainer(machine, config, testing::small_set());
   const auto kept = nn::activation_bytes(trainer.runner().lowered(), 3);
-  // The gradient of tanh is a matter of its output, which is also what the last layer reads; what
-  // the last layer gives is read by the gradient of the loss.
+  // The gradient of tanh depends on its output, which the last layer also reads; the gradient of
+  // the loss reads the output of the last layer.
   EXPECT_EQ(kept, (std::vector<double>{0, 16 * 10 * 4, 16 * 4 * 4}));
 }
 

@@ -1,4 +1,4 @@
-// What a profile says to try next, on invented ones.
+// The advice that a profile gives, for invented profiles.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ struct Invented {
     add("second", 1e-4, 1);
     profile.total.median = 2e-4;
   }
-  // A memory-bound kernel at 80 % of that roof.
+  // A memory-bound kernel at 80 % of its roof.
   void add(const char* name, double seconds, size_t op) {
     KernelProfile kernel;
     kernel.name = name;
@@ -113,7 +113,8 @@ TEST(Advice, RanksThatWaitAreToldForWhat) {
   EXPECT_THAT(gpu.advice(), HasSubstr("50 % of a step (250 us) lies between the kernels"));
 }
 
-// Small nets have small roofs of every kind: the launch roof binds, but is not what takes the time.
+// Small networks have small roofs of every kind: the launch roof binds, but the time is spent
+// elsewhere.
 TEST(Advice, KernelsFarFromTheLaunchRoofAreNotLaunchBound) {
   Invented gpu("cuda:0");
   for (const size_t i : {0, 1}) gpu.bind(i, prof::Roof::launch, 0.2);
@@ -134,7 +135,8 @@ TEST(Advice, RoofsPassedByFarAreMeasuredAgain) {
   busy.bind(0, prof::Roof::barrier, 6.6);
   EXPECT_THAT(busy.advice(), HasSubstr("first reaches 660 % of its barrier roof: the ceilings of "
                                        "2026-01-31 are too low"));
-  // Caches make that of memory; skipped zeros and fewer multiplications of the arithmetic.
+  // Caches explain that for memory; skipped zeros and fewer multiplications explain it for
+  // arithmetic.
   busy.bind(0, prof::Roof::memory, 6.6);
   EXPECT_THAT(busy.advice(), Not(HasSubstr("info --measure")));
   busy.bind(0, prof::Roof::compute, 2.7);

@@ -33,7 +33,7 @@ TEST(BenchCompare, SlowerOnlyBeyondTheNoise) {
 }
 
 TEST(BenchCompare, TheFractionOfTheLimitDecidesWhereBothStateIt) {
-  // The machine is half as fast today, its ceilings too: nothing was lost.
+  // The machine and its ceilings are half as fast today: nothing was lost.
   const auto same = compare_results({result("a", 100, 99, 0.8)}, {result("a", 200, 199, 0.8)});
   EXPECT_FALSE(same.slower());
   const auto lost = compare_results({result("a", 100, 99, 0.8)}, {result("a", 100, 99, 0.7)});
@@ -127,8 +127,8 @@ TEST(BenchResults, WhatIsKeptTwiceIsGivenOnceTheNewest) {
   EXPECT_EQ(kept[2].us, 2);
 }
 
-// One line each as gemm, rnn, deepbench and infer write them. Files of earlier versions call a
-// kernel "row", as the last lines of rnn and deepbench do here.
+// One line each in the form that gemm, rnn, deepbench and infer write. Files of earlier versions
+// call a kernel "row", like the last lines of rnn and deepbench here.
 TEST(BenchResults, EveryBenchmarksLinesAreRead) {
   const auto gemm = parse_results(R"([{"op":"TN","m":64,"n":8,"k":32,"way":"simd",
     "kernel":"cpu.linear.simd","us":5.0,"limit_fraction":0.5,"precision":"fp32","threads":2},

@@ -41,7 +41,7 @@ TEST(BenchGemm, EveryOpIsTimedByEveryWay) {
                 return other.shape == line.shape && other.us < line.us;
               }));
   }
-  // Readings differ by something, and a comparison hears of it.
+  // Readings differ a little, and a comparison sees that.
   EXPECT_TRUE(
       std::ranges::any_of(lines, [](const GemmBenchLine& line) { return line.us_min < line.us; }));
   const auto results = parse_results(gemm_bench_json(lines, options.run));
@@ -113,7 +113,7 @@ TEST(Deepbench, ConvolutionsAreTimedInAllThreePasses) {
   DeepbenchOptions options;
   options.run.device = "cpu";
   options.seconds = 0;
-  options.take = 1000;  // the first alone
+  options.take = 1000;  // only the first
   options.parts = {"conv", "all-reduce"};
   EXPECT_THROW(bench_deepbench(options), Error);  // sums need several ranks
   options.parts = {"conv"};

@@ -39,7 +39,7 @@ TEST(BenchRnn, TimesTheKernelsAskedForAndThePlan) {
   const auto lines = bench_rnn(options);
   ASSERT_EQ(lines.size(), 4u);  // forward and training
   for (size_t i = 0; i < lines.size(); ++i) {
-    // The plan is over all kernels, whichever wins here.
+    // The plan considers all kernels, whichever wins here.
     if (i % 2 == 0) {
       EXPECT_TRUE(lines[i].kernel.starts_with("plan: cpu.rnn")) << lines[i].kernel;
     } else {
@@ -51,7 +51,7 @@ TEST(BenchRnn, TimesTheKernelsAskedForAndThePlan) {
 
 using Plans = std::set<std::vector<std::string>>;
 
-// The plans that a bench leaves to other runs, in a cache of its own.
+// The plans that a bench leaves to later runs, in a separate cache.
 Plans plans_left(const RnnBenchOptions& options, std::vector<RnnBenchLine>& lines) {
   const testing::TempFolder folder;
   const char* before = std::getenv("XDG_CACHE_HOME");

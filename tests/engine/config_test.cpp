@@ -185,7 +185,7 @@ TEST(Config, NamesEachFaultAndItsPlace) {
   }
 }
 
-// Success or Error(usage), never anything else.
+// The result is success or Error(usage), never anything else.
 TEST(Config, SurvivesAnyChangedByte) {
   for (size_t at = 0; at < kFile.size(); ++at) {
     for (const char c : {'\0', '"', '[', '{', '=', '\n', '9', '\x80'}) {
@@ -274,7 +274,7 @@ TEST(Config, TextsOfAFolderSayWhereTheyAre) {
   refuse("text = { columns = \"1\", label = \"2\", lenght = 5 }", {"lenght", "length"});
 }
 
-// What a recursive parser would take the stack for: dotted keys, tables and arrays.
+// Inputs on which a recursive parser would exhaust the stack: dotted keys, tables and arrays.
 TEST(Config, DeepTextsAreRefused) {
   const auto repeated = [](const std::string& part, size_t count) {
     std::string text;
@@ -307,7 +307,7 @@ TEST(Config, DeepTextsAreRefused) {
           "net.toml");
 }
 
-// Dots and brackets in texts and comments are neither.
+// Dots and brackets in strings and comments do not count.
 TEST(Config, TextsMayHoldWhatLooksDeep) {
   const std::string dots = "a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q.r.s.t", open(40, '[');
   const auto name_of = [](const std::string& value) {

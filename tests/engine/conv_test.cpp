@@ -1,4 +1,4 @@
-// A small convolutional net from config to accuracy, with everything that could go astray: batch
+// A small convolutional network from config to accuracy, with everything that could go wrong: batch
 // normalisation, augmentation, a partial last batch, a resume.
 #include <gtest/gtest.h>
 
@@ -42,7 +42,7 @@ TEST(ConvTraining, LearnsInSomeHundredSteps) {
   while (trainer.step() < trainer.total_steps()) trainer.advance(32);
   EXPECT_EQ(trainer.step(), 20 * 13);
   EXPECT_GE(trainer.evaluate().accuracy, 0.95);
-  // The running statistics followed: one batch a step, on every step.
+  // The running statistics were updated once per step.
   for (const nn::Param& param : trainer.model().params()) {
     if (param.kind == nn::ParamKind::counter) {
       EXPECT_EQ(*param.value.view().as<int64_t>(), trainer.step());
@@ -50,7 +50,7 @@ TEST(ConvTraining, LearnsInSomeHundredSteps) {
   }
 }
 
-// N + N steps are 2N, statistics and augmentation included.
+// N + N steps equal 2N steps, including statistics and augmentation.
 TEST(ConvTraining, AResumedRunIsTheSameRun) {
   Machine machine(conv_config().run);
   Trainer whole(machine, conv_config(), testing::small_set());
@@ -68,7 +68,7 @@ TEST(ConvTraining, AResumedRunIsTheSameRun) {
   }
 }
 
-// Channels that fill no block of oneDNN's, in every mix of kernels with blocks and without.
+// Channels that do not fill a block of oneDNN's, in every mix of kernels with and without blocks.
 TEST(ConvTraining, ChannelsThatFillNoBlockTrainLikeTheReference) {
   const auto first_losses = [](const std::string& kernels) {
     Config config = conv_config(

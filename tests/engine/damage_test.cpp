@@ -10,8 +10,8 @@
 #include "ridgeline/engine/train/run_folder.h"
 #include "tests/engine/small_run.h"
 
-// Damage to the files of a run, wherever it strikes: it is found, named and, where there is a good
-// checkpoint before the damaged one, gone round.
+// Damage to the files of a run, wherever it occurs: it is found and named, and a good checkpoint
+// before the damaged one is used instead, if there is one.
 namespace ridgeline::engine {
 namespace {
 
@@ -32,8 +32,8 @@ struct Parts {
   size_t data() const { return 8 + length; }
 };
 
-// Where to strike: every byte of the length and the header, and some of each tensor with its first
-// and its last.
+// The positions to damage: every byte of the length and the header, and some of each tensor,
+// including its first and last.
 std::vector<size_t> places(const std::string& file) {
   const Parts parts(file);
   std::vector<size_t> all(parts.data());
@@ -68,7 +68,7 @@ class Damage : public ::testing::Test {
     return info.step;
   }
 
-  // The damage that load_model finds, or nothing.
+  // The damage that load_model reports, or nothing.
   std::string load_damage() {
     try {
       ModelOptions options;
@@ -128,7 +128,7 @@ TEST_F(Damage, AFlippedBitInAModelFileIsAnErrorThatNamesIt) {
   }
 }
 
-// As version 0.1 wrote it: without checksums.
+// The file as version 0.1 wrote it, without checksums.
 std::string without_checksums(const std::string& file) {
   const Parts parts(file);
   nlohmann::ordered_json header = parts.header;
@@ -162,7 +162,8 @@ TEST_F(Damage, FilesWithoutChecksumsLoadAndOnlyStrictSaysSo) {
   EXPECT_EQ(train(small_config({"train.max_steps=30"}), resume).steps_here, 10);
 }
 
-// Without checksums a changed value may pass, but whatever makes the file unusable falls back.
+// Without checksums a changed value may go unnoticed, but anything that makes the file unusable
+// falls back.
 TEST_F(Damage, AnUnusableCheckpointWithoutChecksumsFallsBackToo) {
   const std::string old = without_checksums(newest_);
   const auto change = [&](const std::string& from, const std::string& to) {

@@ -1,5 +1,5 @@
 // Runs in bf16 and fp16: they learn what fp32 learns, their copies follow the weights, and a loss
-// scale that is too large costs a few steps, not the run.
+// scale that is too large costs a few steps but not the run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -41,7 +41,7 @@ TEST_P(Halves, LearnAnEasySet) {
   const TempFolder folder;
   const TrainReport report = train(small_config(sets({"train.epochs=30"})), quiet(folder / "run"));
   EXPECT_GT(report.test.accuracy, 0.95);
-  // A model file holds fp32 whatever the run computed in, and eval computes as the run did.
+  // A model file holds fp32 in every case, and eval computes in the precision of the run.
   const auto file = nn::TensorFile::read(folder / "run/model.safetensors");
   for (const nn::TensorEntry& entry : file.tensors()) EXPECT_EQ(entry.dtype, DType::fp32);
   ModelOptions options;

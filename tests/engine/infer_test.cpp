@@ -104,7 +104,7 @@ TEST_F(Infer, AnotherPrecisionThanTheTrainingsGivesNearlyTheSame) {
     for (size_t i = 2; i < x.size(); ++i) EXPECT_NEAR(x[i], y[i], 0.05) << a << "; " << b;
   }
   EXPECT_EQ(samples, 150);
-  EXPECT_TRUE(differ);  // else nothing was rounded
+  EXPECT_TRUE(differ);  // otherwise nothing was rounded
   options_.model.precision = Precision::fp64;
   EXPECT_THROW(infer(temp_ / "run", raw_, temp_ / "fp64.csv", options_), Error);
 }
@@ -162,7 +162,7 @@ TEST_F(InferMse, OutputsComeAsTheyAreAndUnderTheirOwnName) {
   std::string line;
   std::getline(lines, line);
   EXPECT_EQ(line, "index,label,y0,y1,y2,y3");
-  bool outside = false;  // of what probabilities can be
+  bool outside = false;  // whether a value is outside the range of probabilities
   for (size_t sample = 0; std::getline(lines, line); ++sample) {
     const auto values = nlohmann::json::parse("[" + line + "]");
     const auto& want = want_[sample];
@@ -212,7 +212,7 @@ TEST_F(InferMse, LabelsAloneAndTheEvaluationAgreeWithTheOutputs) {
   EXPECT_EQ(report_.test.correct, correct);
 }
 
-// Of values that are no probabilities a page shows no certainty in per cent.
+// For values that are not probabilities, the page shows no confidence in per cent.
 TEST_F(InferMse, ThePageShowsValues) {
   options_.report = temp_ / "page";
   infer(temp_ / "mse", raw_, temp_ / "out.csv", options_);

@@ -172,7 +172,7 @@ TEST(Ladder, RungsOfRanksAreClimbedElsewhere) {
   EXPECT_THROW(climb(ladder, options), Error);
   options.launch = nullptr;
   EXPECT_THAT(climb(ladder, options).rungs[1].skipped, HasSubstr("--ranks 2"));
-  // Ranks that cannot be started: what was climbed until then is not lost.
+  // If ranks cannot be started, the rungs measured until then are kept.
   options.launch = [](const Rung&, int) -> std::string {
     throw_error(ErrorKind::comm, "mpirun ended with 7");
   };

@@ -91,7 +91,7 @@ TEST(OwnData, ValuesAndClassesOfATable) {
   double sum = 0;
   for (int64_t i = 0; i < 90; ++i) sum += set.train.inputs.span<float>()[size_t(3 * i)];
   EXPECT_NEAR(sum, 0, 1e-4);
-  // The x and the target of a sample are those of one row: both are standardised alike.
+  // The x and the target of a sample belong to the same row: both are standardised alike.
   for (int64_t i = 0; i < 10; ++i) {
     EXPECT_NEAR(set.test.inputs.span<float>()[size_t(3 * i)],
                 set.test.targets.span<float>()[size_t(i)], 1e-5);

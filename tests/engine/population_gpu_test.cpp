@@ -1,4 +1,4 @@
-// Populations on a GPU: members whose launches are joint, and others, which follow one another.
+// Populations on a GPU: members with joint launches, and others, which train one after the other.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -47,7 +47,7 @@ struct Case {
   const char* name;
   const char* optimizer;
   std::vector<std::string> sets;
-  bool joint;  // the launches are
+  bool joint;  // whether the launches are joint
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 

@@ -51,7 +51,7 @@ Outcome train_all(const std::vector<Config>& configs, PopulationOptions options 
   return outcome;
 }
 
-// The model file of a run of one config alone with one thread.
+// The model file of a separate run of one config with one thread.
 std::string alone(Config config) {
   config.run.threads = 1;
   TrainOptions options = quiet();
@@ -67,7 +67,7 @@ std::string text(const std::vector<std::byte>& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// A run of its own for every optimizer, with and without what keeps the whole-step kernel away.
+// A separate run for every optimizer, with and without settings that exclude the whole-step kernel.
 class PopulationOptimizers : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(PopulationOptimizers, MembersEqualTheirSoloRunsBitForBit) {
@@ -209,7 +209,7 @@ TEST(Population, PrunedMembersAreThoseThatWouldBeStoppedThere) {
   }
 }
 
-// The mean of the members' probabilities, member by member, is what the one program gives.
+// The one program gives the mean of the members' probabilities.
 TEST(Ensemble, GivesTheMeanOfProbabilities) {
   const TempFolder folder;
   for (const char* precision : {"run.precision=\"fp32\"", "run.precision=\"bf16\""}) {
@@ -269,8 +269,8 @@ TEST(Ensemble, RefusesWhatCannotBeJoined) {
   EXPECT_THROW(make_ensemble(two), Error);
 }
 
-// Whatever comes in whatever order: every member ends once, rungs get their shares, and none waits
-// for ever.
+// In any order of results: every member ends once, stages get their shares, and none waits for
+// ever.
 TEST(Halving, EveryMemberEndsOnce) {
   std::mt19937 random(1);
   for (int round = 0; round < 300; ++round) {
@@ -332,7 +332,7 @@ TEST(Halving, TheBestOfTheRungGoOnWhateverTheOrderOfArrival) {
   }
 }
 
-// Whatever became known before it: the rest ends as it would have.
+// Whatever was known before, the rest ends in the same way.
 TEST(Halving, KnownResultsCountAtTheirRungs) {
   const std::vector<int64_t> epochs(9, 9);
   const auto score = [](size_t member) { return double((member * 5) % 9); };
@@ -390,7 +390,8 @@ TEST(JobBoard, GivesTheJobsOfALostRankToOthers) {
     std::map<size_t, bool> ended;
     for (int rank : {0, 2, 0, 2}) {
       while (const auto job = board.next_for(rank)) {
-        // What is in a rank's memory is for that rank; what was in a lost one's, for any.
+        // A member in a rank's memory is for that rank; one that was in a lost rank's memory is for
+        // any.
         if (!movable && job->member != 1 && job->member != 4) {
           EXPECT_EQ(at[job->member], rank);
         }

@@ -70,7 +70,7 @@ TEST(Profile, EveryKernelOfThePlanHasItsTimeAndWork) {
 
 TEST(Profile, TrainsNothing) {
   const TempFolder folder;
-  // SGD alone: with a rate of zero no weight moves however many passes are made, so a plan can be
+  // Plain SGD: with a rate of zero no weight changes in any number of passes, so a plan can be
   // profiled in the middle of a run.
   const Config config =
       small_config({"train.optimizer={type=\"sgd\",lr=0.1}", "train.clip_norm=0"});

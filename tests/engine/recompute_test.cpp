@@ -70,8 +70,8 @@ Made train(const Net& net, const std::vector<std::string>& kernels, std::vector<
 
 class Recompute : public ::testing::TestWithParam<Net> {};
 
-// One kernel an op, so that both compute with the same kernels: masks of dropout, statistics and
-// weights are the same to the last bit.
+// One kernel per op, so that both runs compute with the same kernels: dropout masks, statistics and
+// weights are identical to the last bit.
 TEST_P(Recompute, GivesTheSameBitsInLessMemory) {
   const TempFolder folder;
   using Sets = std::vector<std::string>;

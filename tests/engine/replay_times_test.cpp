@@ -14,7 +14,7 @@ LaunchRecord kernel(const char* name, double begin, double end, int blocks = 1) 
   return record;
 }
 
-// Three kernels: a product, an activation and the same product again, with a copy of its own.
+// Three kernels: a product, an activation and the same product again, with its own copy.
 std::vector<DeviceTrace> three_kernels() {
   std::vector<DeviceTrace> traces(3);
   traces[0].launches = {kernel("product", 0, 1)};
@@ -26,7 +26,7 @@ std::vector<DeviceTrace> three_kernels() {
 
 TEST(ReplayTimes, KernelsBelongToTheKernelsThatLaunchTheirLike) {
   DeviceTrace replay;
-  replay.copies = {{"to the GPU", 0, 5, 0, 8}};  // a launch's inputs: no kernel's
+  replay.copies = {{"to the GPU", 0, 5, 0, 8}};  // the inputs of a launch: they belong to no kernel
   for (const double at : {10.0, 20.0}) {
     replay.launches.push_back(kernel("product", at, at + 1));
     replay.launches.push_back(kernel("activation", at + 1, at + 1.5));
@@ -60,7 +60,7 @@ TEST(ReplayTimes, ReplaysOfOtherStepsHaveNone) {
   replay.launches = {kernel("product", 0, 1), kernel("activation", 1, 2)};
   EXPECT_FALSE(times_in_replay(three_kernels(), replay));  // a product is missing
   replay.launches.push_back(kernel("product", 2, 3, /*blocks=*/2));
-  EXPECT_FALSE(times_in_replay(three_kernels(), replay));  // another than was launched
+  EXPECT_FALSE(times_in_replay(three_kernels(), replay));  // a different one than was launched
   replay.launches.back().grid[0] = 1;
   EXPECT_TRUE(times_in_replay(three_kernels(), replay));
 }

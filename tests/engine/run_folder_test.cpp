@@ -32,7 +32,7 @@ std::span<const std::byte> bytes(const std::string& text) { return std::as_bytes
 
 constexpr const char* kLine = R"({"event":"train","step":1})";
 
-// Of our own make, told apart by `text`.
+// A tensor file in our format, identified by `text`.
 std::string tensor_file(const std::string& text) {
   const auto file = nn::to_safetensors({}, {{"text", text}});
   return {reinterpret_cast<const char*>(file.data()), file.size()};
@@ -48,7 +48,7 @@ std::map<std::string, std::string> files_of(const std::filesystem::path& folder)
   return files;
 }
 
-// A run with everything that one has, and some files of the user beside it.
+// A run with all its files, and some files of the user beside it.
 std::map<std::string, std::string> make_run(const std::filesystem::path& path) {
   {
     RunFolder folder(path, RunFolder::Use::fresh);
@@ -157,7 +157,7 @@ TEST(RunFolder, TheOldRunStaysUntilTheNewOneHasSomethingToShow) {
   EXPECT_THAT(now.at("config.toml"), HasSubstr("seed = 2"));
 }
 
-// A process that is killed puts nothing back; the next one in the folder does.
+// A killed process restores nothing; the next one in the folder does.
 TEST(RunFolder, AnOldRunSurvivesAKill) {
   const TempFolder temp;
   const auto old = make_run(temp / "run");
@@ -279,7 +279,7 @@ TEST(RunFolder, ADamagedNewestIsPassedOverAndKeptBeside) {
   }
 }
 
-// Of another version, say: its checksums are right, so it is not passed over.
+// A file of another version, for example: its checksums are right, so it is not skipped.
 TEST(RunFolder, AnUndamagedNewestIsNotPassedOver) {
   const TempFolder temp;
   const auto old = make_run(temp / "run");
@@ -297,7 +297,7 @@ TEST(RunFolder, AnUndamagedNewestIsNotPassedOver) {
   EXPECT_EQ(files_of(temp / "run"), old);
 }
 
-// A link that leads to itself stands for whatever cannot be opened, for root as well.
+// A link to itself stands for a file that cannot be opened, even by root.
 TEST(RunFolder, ACheckpointThatCannotBeReadStays) {
   const TempFolder temp;
   make_run(temp / "run");

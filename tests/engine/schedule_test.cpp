@@ -1,4 +1,4 @@
-// Rates over a run: where a cosine ends, and what of it is refused or said.
+// Learning rates over a run: where a cosine ends, and what is refused or reported.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -50,7 +50,7 @@ TEST(Schedule, ACosineIsLongerThanItsWarmUp) {
       {"the cosine ends after 26 steps (2 epochs of 13 steps), before its warm-up of 26 does"}, [] {
         train(small_config({"train.schedule={type=\"cosine\",epochs=2,warmup_steps=26}"}), quiet());
       });
-  // A run that ends in its warm-up never comes to its cosine: that is said, and no fault.
+  // A run that ends in its warm-up never reaches its cosine: this is reported, and is no error.
   ::testing::internal::CaptureStderr();
   TrainOptions options = quiet();
   train(small_config({"train.schedule={type=\"cosine\",warmup_steps=26}", "train.max_steps=5"}),

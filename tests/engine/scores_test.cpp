@@ -8,7 +8,7 @@
 namespace ridgeline::engine {
 namespace {
 
-// By its definition: the share of pairs of a positive and a negative sample in the right order.
+// By definition: the share of pairs of a positive and a negative sample in the right order.
 double area_by_pairs(const std::vector<float>& scores, const std::vector<bool>& positive) {
   double right = 0, pairs = 0;
   for (size_t i = 0; i < scores.size(); ++i) {
@@ -38,7 +38,8 @@ TEST(Scores, AreaCountsPairsAndHalfOfTies) {
 }
 
 TEST(Scores, ClassesAsWorkedOutByHand) {
-  // Given classes: 0, 0, 1, 1, of the true classes 0, 1, 1, 1; class 2 neither occurs nor is given.
+  // Predicted classes 0, 0, 1, 1 for the true classes 0, 1, 1, 1; class 2 neither occurs nor is
+  // predicted.
   const std::vector<float> outputs{.8f, .1f, .1f, .6f, .3f, .1f, .2f, .7f, .1f, .1f, .8f, .1f};
   const std::vector<int32_t> labels{0, 1, 1, 1};
   const Scores scores = score_classes(outputs, labels, 3);

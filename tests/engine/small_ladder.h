@@ -4,7 +4,7 @@
 
 namespace ridgeline::engine::testing {
 
-// A small perceptron; whoever takes it says which rungs.
+// A small perceptron; the caller adds the rungs.
 inline Ladder ladder_without_rungs() {
   Ladder ladder;
   ladder.name = "small";

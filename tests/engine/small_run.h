@@ -6,7 +6,7 @@
 
 namespace ridgeline::engine::testing {
 
-// Of a run over small_set() that prints nothing.
+// The options of a run over small_set() that prints nothing.
 inline TrainOptions quiet(const std::filesystem::path& out = {}) {
   TrainOptions options;
   options.out = out;
@@ -15,7 +15,7 @@ inline TrainOptions quiet(const std::filesystem::path& out = {}) {
   return options;
 }
 
-// All of a snapshot, to compare bit by bit.
+// A whole snapshot, to compare bit by bit.
 inline std::string bits(const Snapshot& snapshot) {
   std::string all;
   for (const auto& item : snapshot.items) {

@@ -12,7 +12,7 @@
 
 namespace ridgeline::engine::testing {
 
-// 6x6 images of four classes: noise with one bright quadrant, which is the label. Easily learnt.
+// 6x6 images of four classes: noise with one bright quadrant, which is the label. Easy to learn.
 inline data::SampleSet small_part(int64_t samples, uint64_t seed) {
   data::SampleSet set;
   set.inputs = HostTensor(DType::uint8, {samples, 6, 6});
@@ -40,7 +40,7 @@ inline std::shared_ptr<const data::DataSet> small_set(int64_t train_samples = 20
   return set;
 }
 
-// Dropout, Adam, clipping and a partial last batch: everything that could go astray on resume.
+// Dropout, Adam, clipping and a partial last batch: everything that could go wrong on resume.
 inline Config small_config(const std::vector<std::string>& sets = {}) {
   std::vector<std::string> all{"run.tune=false", "run.device=\"cpu\"", "run.threads=2"};
   all.insert(all.end(), sets.begin(), sets.end());
@@ -65,7 +65,7 @@ checkpoint_seconds = 0
                       "small.toml", all);
 }
 
-// An empty folder that goes when the test ends; caches go there as well.
+// A temporary folder that is removed when the test ends; caches are inside it as well.
 class TempFolder {
  public:
   TempFolder() {

@@ -1,5 +1,5 @@
-// A classifier of texts from a folder of labelled files: trained, kept in a model file that says
-// how texts become codes, and read again.
+// A text classifier from a folder of labelled files: it is trained, saved in a model file that
+// describes how texts become codes, and read again.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,7 +16,7 @@ namespace {
 
 using testing::TempFolder;
 
-// The class is the letter that stands three times running, anywhere in the text.
+// The class is the letter that occurs three times in a row, anywhere in the text.
 void write_texts(const std::filesystem::path& file, int samples, uint64_t seed) {
   std::ofstream out(file);
   out << "topic,body\n";
@@ -102,7 +102,7 @@ void write_numbered(const std::filesystem::path& file, int classes) {
   for (int i = 0; i < 4 * classes; ++i) out << i % classes << ",text " << i << "\n";
 }
 
-// Without names the training set says how many classes there are.
+// Without names, the training set determines the number of classes.
 TEST(TextTraining, TestLabelsAreThoseOfTheTrainingSet) {
   const TempFolder folder;
   const Config config = text_config(folder, {"data.text.classes=[]"});

@@ -37,7 +37,7 @@ std::string message_of(ErrorKind kind, F f) {
   return {};
 }
 
-// Steps of about a millisecond: 100 a launch, more or less.
+// Steps of about a millisecond: about 100 per launch.
 TEST(Train, WaveringTimesMakeLaunchesOfFewSizes) {
   std::set<int64_t> sizes;
   int64_t launches = 0;
@@ -54,7 +54,7 @@ TEST(Train, WaveringTimesMakeLaunchesOfFewSizes) {
     }
   }
   EXPECT_LE(sizes.size(), 8u);
-  EXPECT_LE(launches, 20 * 8);  // of 50 ms and more, but for what is left of an epoch
+  EXPECT_LE(launches, 20 * 8);  // of 50 ms and more, except at the end of an epoch
   EXPECT_EQ(launch_steps(128, 0), 1);
   EXPECT_EQ(launch_steps(128, 5), 1);
   EXPECT_EQ(launch_steps(85, 1e-5), 85);
@@ -124,7 +124,7 @@ device = "cpu"
   EXPECT_EQ(summary(report).find("accuracy"), std::string::npos);
   EXPECT_FALSE(to_json(report).contains("accuracy"));
   EXPECT_EQ(slurp(folder / "run/metrics.jsonl").find("nan"), std::string::npos);
-  // A set that stays with the host, window by window, makes the same steps.
+  // A set that stays on the host and is copied window by window makes the same steps.
   Config streamed = config;
   streamed.data.resident = false;
   Machine machine(config.run);
@@ -219,7 +219,8 @@ TEST_P(Resume, HalvesEqualTheWholeBitForBit) {
   auto sets = GetParam();
   sets.push_back("train.schedule={type=\"cosine\",epochs=4}");  // else it ends with max_steps
   sets.push_back("train.max_steps=40");
-  // A plan that is measured again may have other kernels, and other roundings: then once more.
+  // A plan that is measured again may have other kernels and other roundings: the run is then
+  // repeated.
   auto place = std::make_unique<TempFolder>();
   for (int attempt = 0;; ++attempt) {
     sets.back() = "train.max_steps=40";
@@ -338,12 +339,12 @@ TEST(Train, NanNamesStepAndLayer) {
   EXPECT_THAT(message, ::testing::ContainsRegex("at step [0-9]+"));
   EXPECT_THAT(message, ::testing::ContainsRegex("layer [0-9] \\((linear|relu|dropout)\\)"));
   EXPECT_THAT(message, HasSubstr("train.optimizer.lr"));
-  // What was kept is sound.
+  // The kept checkpoint is good.
   EXPECT_THAT(message, HasSubstr("is kept"));
   expect_finite(folder / "run/checkpoint.safetensors");
 }
 
-// No step follows the last one: only the evaluation sees what it did to the weights.
+// No step follows the last one: only the evaluation shows its effect on the weights.
 TEST(Train, ANaNAfterTheLastStepIsNoSuccess) {
   const TempFolder folder;
   const Config config =
@@ -364,8 +365,8 @@ void expect_named(const std::string& message, const char* tensor) {
   EXPECT_THAT(message, HasSubstr("train.optimizer.lr"));
 }
 
-// Weights this large overflow the squares of the gradients behind them, while Adam's first update,
-// the weights and the losses of training and test stay finite.
+// Weights this large overflow the squares of their gradients, while Adam's first update, the
+// weights and the losses of training and test stay finite.
 TEST(Train, ARunThatEndsWithValuesThatAreNotFiniteIsNoSuccessThoughItsLossIsFinite) {
   const TempFolder folder;
   const Config config = small_config(
@@ -395,7 +396,7 @@ TEST(Train, WeightsThatAreNotFiniteEndTheRunAndLeaveTheLastGoodCheckpoint) {
   expect_finite(folder / "run/checkpoint.safetensors");
 }
 
-// A NaN that the reference kernels do not make is no layer's fault.
+// A NaN that the reference kernels do not produce is no layer's fault.
 TEST(Train, DiagnosisOfASoundStepNamesNoLayer) {
   Machine machine(small_config().run);
   Trainer trainer(machine, small_config(), small_set());
@@ -403,7 +404,7 @@ TEST(Train, DiagnosisOfASoundStepNamesNoLayer) {
   EXPECT_EQ(diagnose(trainer, start, 0, 2).where, "");
 }
 
-// The diagnosis makes the bad step again, and has to do so with the batch it had.
+// The diagnosis repeats the bad step, and must do so with the same batch.
 TEST(Train, NanBehindABatchNormOverVectorsNamesALayer) {
   const Config config =
       small_config({"model.layers=[{type=\"linear\",out=17},{type=\"batchnorm\"},{type=\"relu\"},{"
@@ -413,7 +414,7 @@ TEST(Train, NanBehindABatchNormOverVectorsNamesALayer) {
   EXPECT_THAT(message, ::testing::ContainsRegex("layer [0-9] \\("));
 }
 
-// Bytes of any file may stand where the first layer looks up codes.
+// The first layer may look up codes in bytes of any file.
 TEST(Train, CodesThatTheFirstLayerDoesNotKnowAreRefused) {
   const TempFolder folder;
   for (const char* first : {"{type=\"embedding\",vocabulary=40,out=3}",

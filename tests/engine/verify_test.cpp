@@ -44,8 +44,8 @@ TEST(Verify, TheReferenceAgreesInBothPrecisions) {
   EXPECT_TRUE(nlohmann::json::parse(to_json_text(report))["good"].get<bool>());
 }
 
-// Adam divides gradients by their size, so that elements whose gradient is rounding alone stray
-// far: more than the bound, no more than a control's do.
+// Adam divides gradients by their size, so elements whose gradient is only rounding deviate far:
+// more than the bound, but no more than those of a control.
 TEST(Verify, TheReferenceAgreesUnderAdam) {
   for (const int64_t steps : {1, 2, 13}) {
     const Config config = small_config({"train.optimizer={type=\"adam\",lr=0.002}"});
@@ -54,8 +54,7 @@ TEST(Verify, TheReferenceAgreesUnderAdam) {
   }
 }
 
-// Of a run made elsewhere: the same config is the same run, and a batch with one more sample is
-// not.
+// A run made elsewhere: the same config is the same run, and a batch with one more sample is not.
 class VerifyElsewhere : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Optimizers, VerifyElsewhere, ::testing::Values("sgd", "adam"),
                          [](const auto& info) { return std::string(info.param); });
@@ -99,7 +98,7 @@ TEST(Verify, TheCpuStandsInWithWhatItHas) {
   }
 }
 
-// A run as a GPU makes it: that of fp32 with its weights off by `relative`, under tf32's name.
+// A run as a GPU would make it: that of fp32 with its weights changed by `relative`, labelled tf32.
 void write_tf32_part(const Config& config, const VerifyOptions& options, double relative,
                      const std::filesystem::path& file) {
   VerifyOptions fp32 = options;
@@ -130,7 +129,7 @@ TEST(Verify, Tf32IsHeldToItsOwnBoundsAgainstTheCpusFp32) {
   options.precisions = {Precision::tf32};
   options.part_ranks = 2;
   for (const bool good : {true, false}) {
-    // One rounding of tf32 is far beyond one of fp32; a hundred of them are no rounding any more.
+    // One rounding of tf32 is far beyond one of fp32; a hundred of them are not rounding any more.
     write_tf32_part(config, options, good ? 0x1p-11 : 100 * 0x1p-11, folder / "part.safetensors");
     VerifyOptions compare = options;
     compare.part = folder / "part.safetensors";

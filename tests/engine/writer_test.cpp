@@ -14,7 +14,7 @@ namespace {
 using testing::slurp;
 using testing::TempFolder;
 
-// Its thread begins before finish() or after it: late where others have the cores.
+// Its thread may begin before finish() or after it; it is late if other processes have the cores.
 TEST(ResultWriter, OfNoResultsWritesItsHeader) {
   const TempFolder folder;
   std::vector<std::jthread> others;

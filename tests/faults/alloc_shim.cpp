@@ -1,8 +1,8 @@
-// Preloaded (LD_PRELOAD) before the tool, this makes its N-th allocation fail, once:
-// RIDGELINE_FAIL_ALLOC=N, counted from 1 once main() is about to begin.
-// RIDGELINE_FAIL_ALLOC_SITES=FILE writes there the numbers of the allocations that a place in the
-// program, known by its callers, makes for the first time: each is worth failing.
-// Another library of memory, such as that of LeakSanitizer, may be preloaded behind this one.
+// Preloaded (LD_PRELOAD) before the tool, this library makes its N-th allocation fail, once:
+// RIDGELINE_FAIL_ALLOC=N, counted from 1 just before main(). RIDGELINE_FAIL_ALLOC_SITES=FILE writes
+// to FILE the numbers of the allocations that come from a new place in the program, identified by
+// its callers: each is worth failing. Another memory library, such as LeakSanitizer's, may be
+// preloaded after this one.
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <fcntl.h>
@@ -19,7 +19,7 @@
 
 namespace {
 
-// The functions that come next in the order of the loader.
+// The functions that come next in the loader's order.
 struct Next {
   void* (*malloc)(size_t) = nullptr;
   void* (*calloc)(size_t, size_t) = nullptr;
@@ -28,7 +28,7 @@ struct Next {
   void (*free)(void*) = nullptr;
 };
 
-// What is asked for while they are looked up; never given back.
+// Memory for requests made while they are looked up; never freed.
 alignas(16) char early[1 << 16];
 std::atomic<size_t> early_used{0};
 
@@ -70,7 +70,7 @@ thread_local bool inside = false;
 constexpr size_t kPlaces = size_t{1} << 18;
 std::atomic<uint64_t> seen[kPlaces];
 
-// True the first time that this stack comes by.
+// True the first time that this call stack occurs.
 bool is_new_site() {
   void* frames[12];
   const int depth = backtrace(frames, 12);

@@ -1,6 +1,6 @@
-// Preloaded (LD_PRELOAD) before the tool, this makes the clock of the day jump, as it does when a
-// machine is set right or wakes: every tenth of a second to another moment up to a year away.
-// RIDGELINE_CLOCK_JUMPS=N is the seed of the jumps. Clocks that only run forward are left alone.
+// Preloaded (LD_PRELOAD) before the tool, this library makes the wall clock jump, as it does when a
+// machine is set or wakes up: every tenth of a second to another moment up to a year away.
+// RIDGELINE_CLOCK_JUMPS=N is the seed of the jumps. Monotonic clocks are not changed.
 #include <dlfcn.h>
 #include <sys/time.h>
 #include <time.h>
@@ -17,7 +17,7 @@ GetTime real_clock() {
   return real;
 }
 
-// Seconds by which the clock of the day is wrong at the moment.
+// The current error of the wall clock in seconds.
 int64_t offset() {
   static const char* const seed = std::getenv("RIDGELINE_CLOCK_JUMPS");
   if (seed == nullptr) return 0;

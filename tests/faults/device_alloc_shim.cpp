@@ -1,8 +1,8 @@
-// Preloaded (LD_PRELOAD) before the tool, this makes its N-th allocation of a GPU's or of pinned
+// Preloaded (LD_PRELOAD) before the tool, this library makes its N-th allocation of GPU or pinned
 // memory fail, once: RIDGELINE_FAIL_DEVICE_ALLOC=N, counted from 1. RIDGELINE_DEVICE_ALLOCS=FILE
-// has their number written there when the process ends.
-// The CUDA runtime is part of the tool and finds the driver's functions by dlsym() and, from then
-// on, by the driver's own cuGetProcAddress(): both are stood in for here.
+// writes their number to FILE when the process ends. The CUDA runtime is part of the tool and finds
+// the driver's functions by dlsym() and then by the driver's own cuGetProcAddress(): this library
+// replaces both.
 #include <dlfcn.h>
 
 #include <atomic>
@@ -33,7 +33,7 @@ struct Count {
 };
 Count count;
 
-// One driver function that allocates, whatever its arguments are.
+// One driver function that allocates, with any arguments.
 template <int number, typename... Arguments>
 struct Allocation {
   using Function = int (*)(Arguments...);
@@ -49,7 +49,7 @@ struct Allocation {
 
 using Address = uint64_t;
 
-// What stands in for a function of the driver, or that function.
+// The replacement of a driver function, or that function itself.
 void* stand_in(const char* name, void* found) {
   const auto is = [&](const char* function) {
     const size_t length = std::strlen(function);

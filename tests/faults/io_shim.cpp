@@ -1,14 +1,14 @@
-// Preloaded (LD_PRELOAD) before the tool, this makes one of its calls that change files fail, or
-// kills it there.
+// Preloaded (LD_PRELOAD) before the tool, this library makes one of its calls that change files
+// fail, or kills the process there.
 //   RIDGELINE_FAULT_UNDER   the folder whose files count
-//   RIDGELINE_FAULT         "count:0": appends how many calls there were to RIDGELINE_FAULT_COUNT,
-//   when the
-//                           process ends
-//                           "kill:N": kills the process at the N-th call, before it is made;
-//                           "half:N": after half of the bytes of a write, or after a call of
-//                           another kind "eio:N", "quota:N": the N-th call fails so; "full:N": so
-//                           do all after it that need space "short:0": every write is interrupted
-//                           once and then takes a part of the bytes
+//   RIDGELINE_FAULT         "count:0": appends the number of calls to RIDGELINE_FAULT_COUNT when
+//                           the process ends
+//                           "kill:N": kills the process at the N-th call, before it is made
+//                           "half:N": kills it after half of the bytes of a write, or after a call
+//                           of another kind
+//                           "eio:N", "quota:N": the N-th call fails with this error
+//                           "full:N": the N-th call and all later ones that need space fail
+//                           "short:0": every write is interrupted once and then writes only a part
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -31,7 +31,7 @@ Fault fault = Fault::none;
 long at = 0;
 const char* under = nullptr;
 std::atomic<long> calls{0};
-std::atomic<bool> counted[1024];  // descriptors of files under the folder
+std::atomic<bool> counted[1024];  // descriptors of files in the folder
 std::atomic<unsigned> writes{0};
 
 template <typename F>
@@ -79,7 +79,7 @@ bool is_counted(int fd) { return fd >= 0 && fd < 1024 && counted[fd].load(); }
   for (;;) ::pause();
 }
 
-// Counts a call. True: it is to fail, and errno says how. `then_die`: after it was made.
+// Counts a call. Returns true if it is to fail, with errno set. `then_die`: kill after the call.
 bool fails(Need need, bool* then_die) {
   const long now = ++calls;
   *then_die = fault == Fault::half && now == at;
@@ -157,7 +157,7 @@ int close(int fd) {
   static const auto real = NEXT(close);
   const bool counts = is_counted(fd);
   if (counts) counted[fd] = false;
-  // A descriptor is gone whatever close says.
+  // A descriptor is closed whatever close() returns.
   return call(counts && fault != Fault::eio, Need::nothing, [&] { return real(fd); });
 }
 int rename(const char* from, const char* to) noexcept {

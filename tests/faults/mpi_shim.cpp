@@ -1,9 +1,9 @@
-// Preloaded (LD_PRELOAD) before the tool, this kills a rank at a chosen call of MPI, which it does
-// not make.
-//   RIDGELINE_KILL_RANK=R RIDGELINE_KILL_CALL="Bcast 3"  the third of them
+// Preloaded (LD_PRELOAD) before the tool, this library kills a rank at a chosen MPI call, before it
+// is made.
+//   RIDGELINE_KILL_RANK=R RIDGELINE_KILL_CALL="Bcast 3"  at the third MPI_Bcast
 //   RIDGELINE_KILL_AFTER=OUTPUT    not before there are results in OUTPUT.part, or OUTPUT itself
-//   RIDGELINE_COUNT_CALLS=FILE     writes to FILE.R how many there were of each, in lines like
-//   "Bcast 3"
+//   RIDGELINE_COUNT_CALLS=FILE     writes the number of calls of each kind to FILE.R, in lines like
+//                                  "Bcast 3"
 #include <mpi.h>
 #include <signal.h>
 #include <sys/stat.h>

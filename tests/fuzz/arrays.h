@@ -4,7 +4,7 @@
 
 namespace ridgeline::fuzz {
 
-// All values of a field, however they were stored, as far as they are not more than a few MB.
+// Reads all values of a field, however they are stored, up to a few MB.
 inline void read_all(const data::Field& field) {
   constexpr int64_t kMost = int64_t{1} << 22;
   if (field.bytes() > kMost) return;

@@ -4,9 +4,9 @@
 
 using namespace ridgeline;
 
-// The input is the metadata of a checkpoint, since a damaged file ends at its checksums: where the
-// run stands, the config and the shape of a sample, with NULs between. The tensors are those of a
-// small net.
+// The input is the metadata of a checkpoint, because a damaged file fails at its checksums: the
+// state of the run, the config and the shape of a sample, separated by NULs. The tensors are those
+// of a small network.
 FUZZ_TARGET(checkpoint) {
   const std::vector<std::string> parts = fuzz::split(fuzz::as_text(input), '\0');
   if (parts.size() < 3) return;

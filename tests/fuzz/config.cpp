@@ -4,7 +4,7 @@
 
 using namespace ridgeline;
 
-// A config that is accepted is written as one that reads back as the same.
+// A config that is accepted is written as one that reads back to the same config.
 FUZZ_TARGET(config) {
   fuzz::refused_or_read([&] {
     const engine::Config config = engine::parse_config(std::string(fuzz::as_text(input)), "config");

@@ -27,7 +27,7 @@ std::optional<size_t> number(beast::string_view text) {
 
 }  // namespace
 
-// Bytes of a connection: a request to infer as HTTP has it, of any encoding of its body.
+// The bytes of a connection: an inference request over HTTP, with any encoding of its body.
 FUZZ_TARGET(http) {
   http::request_parser<GrowingBody> parser;
   parser.header_limit(1 << 14);

@@ -4,7 +4,7 @@
 
 using namespace ridgeline;
 
-// PNG or JPEG by content. An image that states to be large is left at its header.
+// PNG or JPEG by content. If an image claims to be large, only its header is read.
 FUZZ_TARGET(image) {
   constexpr int64_t kMost = int64_t{1} << 20;
   constexpr uint8_t kPng = 0x89;

@@ -4,7 +4,7 @@
 
 using namespace ridgeline;
 
-// How a model's inputs are prepared, as its file keeps it.
+// The description of how a model's inputs are prepared, as stored in its file.
 FUZZ_TARGET(preparation) {
   fuzz::refused_or_read([&] {
     const data::Preparation read = data::Preparation::from_json(fuzz::as_text(input), "model");

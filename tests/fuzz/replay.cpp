@@ -1,5 +1,5 @@
-// Runs every kept input of every target: fuzz_replay CORPUS [TARGET...]. A fault ends it; the input
-// that was being read is on stderr before.
+// Runs every kept input of every target: fuzz_replay CORPUS [TARGET...]. A fault ends the program;
+// the input that was being read is printed on stderr before.
 #include <algorithm>
 #include <cstdio>
 #include <fstream>

@@ -3,7 +3,7 @@
 
 using namespace ridgeline;
 
-// One --set a line, over a small config.
+// One --set per line, over a small config.
 FUZZ_TARGET(set) {
   constexpr const char* kConfig = R"(
 data.name = "mnist"

@@ -11,9 +11,8 @@
 
 #include "ridgeline/core/error.h"
 
-// A fuzz target reads the bytes it is given as a user's file, request or argument would be read. It
-// may refuse them with an Error of one line; anything else that leaves it is a fault: a crash,
-// another exception, a report of a sanitizer.
+// A fuzz target reads its bytes like a user's file, request or argument. It may refuse them with an
+// Error of one line; anything else is a fault: a crash, another exception, a sanitizer report.
 namespace ridgeline::fuzz {
 
 using Input = std::span<const uint8_t>;
@@ -30,13 +29,13 @@ std::map<std::string, Run>& targets();
 // The text cut at each `mark`, which is in none of the parts.
 std::vector<std::string> split(std::string_view text, char mark);
 
-// Ends the program unless it holds, with what was expected.
+// Ends the program with a message unless the condition holds.
 void expect(bool holds, std::string_view what);
 
-// Ends the program unless the message is one line that says something.
+// Ends the program unless the message is a single line with some text.
 void check_message(std::string_view message);
 
-// Calls `read` and takes the Errors that it throws for refusals, whose messages are checked.
+// Calls `read` and treats Errors as refusals, whose messages are checked.
 template <typename F>
 void refused_or_read(F&& read) {
   try {
@@ -46,13 +45,13 @@ void refused_or_read(F&& read) {
   }
 }
 
-// A file with these bytes, in a folder of this process alone, for readers that take a path. There
-// is one at a time, and it is overwritten by the next.
+// A file with these bytes, in a private folder of this process, for readers that take a path. There
+// is one at a time, which the next call overwrites.
 std::filesystem::path as_file(Input input, std::string_view name = "input");
 
 }  // namespace ridgeline::fuzz
 
-// FUZZ_TARGET(idx) { read(input); } makes a target that is known by its name.
+// FUZZ_TARGET(idx) { read(input); } defines a target with that name.
 namespace ridgeline::fuzz {
 struct Target {
   Target(const char* name, Run run) { targets()[name] = run; }

@@ -27,8 +27,8 @@ Read read_texts(data::TextReader& reader) {
 
 }  // namespace
 
-// Labelled texts of a csv file. Read whole or in blocks, whatever the size of the buffer, they are
-// the same.
+// Labelled texts of a CSV file. Read as a whole or in blocks, with any buffer size, they are the
+// same.
 FUZZ_TARGET(text_csv) {
   const data::TextColumns columns{
       .format = data::TextFormat::csv, .text = {"2", "3"}, .label = "1"};

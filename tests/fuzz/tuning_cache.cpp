@@ -3,7 +3,7 @@
 
 using namespace ridgeline;
 
-// Whatever the file holds, it is read as some cache and written as one that reads back.
+// Any file content is read as some cache, and written as one that reads back.
 FUZZ_TARGET(tuning_cache) {
   const std::filesystem::path file = fuzz::as_file(input, "tuning.json");
   TuningCache cache(file, "environment");

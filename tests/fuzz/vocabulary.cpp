@@ -5,7 +5,7 @@
 
 using namespace ridgeline;
 
-// The symbols of a vocabulary and, behind a NUL, a text to encode.
+// The symbols of a vocabulary and, after a NUL, a text to encode.
 FUZZ_TARGET(vocabulary) {
   const std::string_view all = fuzz::as_text(input);
   const size_t end = all.find('\0');

@@ -1,8 +1,9 @@
-// Preloaded (LD_PRELOAD) before an MPI that takes the host's memory alone, this makes it one that
-// says it takes a GPU's, and does, for the one call that needs it: by way of the host, with calls
-// of the driver as a CUDA-aware MPI makes them. For tests: no MPI at hand is built with CUDA.
-//   RIDGELINE_SHIM_RANKS=N  only the first N ranks say so
-//   RIDGELINE_SHIM_COUNT=1  each rank says at its end how many sums of GPU memory it has made
+// Preloaded (LD_PRELOAD) before an MPI that accepts only host memory, this library makes it report
+// that it accepts GPU memory, and handle it in the one call that needs it: through the host, with
+// driver calls as a CUDA-aware MPI makes them. For tests, because no available MPI is built with
+// CUDA.
+//   RIDGELINE_SHIM_RANKS=N  only the first N ranks report it
+//   RIDGELINE_SHIM_COUNT=1  each rank prints at its end how many sums of GPU memory it has made
 #include <dlfcn.h>
 #include <mpi.h>
 
@@ -19,7 +20,7 @@ constexpr const char* kDriver = "libcuda.so.1";
 
 int sums = 0;
 
-// The driver's function, where this process has opened the driver; else null.
+// The driver's function if this process has opened the driver; otherwise null.
 template <typename F>
 F* find(const char* name) {
   void* driver = dlopen(kDriver, RTLD_NOW | RTLD_NOLOAD);
@@ -44,7 +45,8 @@ bool to_host(void* host, const void* device, size_t bytes) {
 
 bool to_device(void* device, const void* host, size_t bytes) {
   auto* copy = find<int(DevicePointer, const void*, size_t)>("cuMemcpyHtoD_v2");
-  auto* wait = find<int(void*)>("cuStreamSynchronize");  // the copy may return before it is there
+  // the copy may return before it is complete
+  auto* wait = find<int(void*)>("cuStreamSynchronize");
   return copy(reinterpret_cast<DevicePointer>(device), host, bytes) == 0 && wait(nullptr) == 0;
 }
 

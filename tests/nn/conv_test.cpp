@@ -1,5 +1,5 @@
-// Layers on images: how configs name them, what shapes they give and refuse, and a whole net
-// against numbers of PyTorch.
+// Layers on images: their names in configs, the shapes they give and refuse, and a whole network
+// compared with PyTorch.
 #include "ridgeline/nn/conv.h"
 
 #include <gtest/gtest.h>
@@ -92,7 +92,7 @@ TEST(ImageLayers, AGroupOfOneSampleCannotTrainABatchNorm) {
   options.classes = 3;
   test::expect_error(ErrorKind::usage, {"layer 1", "batchnorm", "two or more"},
                      [&] { lower(model, options); });
-  // A batch of eight is large enough; eight ranks are too many for it.
+  // A batch of eight is large enough, but not for eight ranks.
   options.global_batch = options.ranks = 8;
   options.order_samples = options.set_samples = 8;
   test::expect_error(ErrorKind::usage, {"layer 1", "a batch of 8", "8 ranks", "train.batch of 16"},
@@ -100,8 +100,8 @@ TEST(ImageLayers, AGroupOfOneSampleCannotTrainABatchNorm) {
 }
 
 // nn.Sequential(Conv2d(1, 2, 3, padding=1), BatchNorm2d(2), ReLU(), MaxPool2d(2), Flatten(),
-// Linear(8, 3)) on two images of 4x5, weights sin(0.61 i + number of the tensor), one and a half
-// more for the running variance; torch 2 in fp64.
+// Linear(8, 3)) on two images of 4x5, with weights sin(0.61 i + number of the tensor), plus one and
+// a half for the running variance; torch 2 in fp64.
 class TorchNet {
  public:
   explicit TorchNet(Mode mode)

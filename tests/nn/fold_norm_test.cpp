@@ -83,7 +83,7 @@ TEST(FoldNorms, GivesTheSameOutputs) {
       "{ type = \"reshape\", shape = [2, 30] }, { type = \"conv1d\", out = 3, kernel = 4 }, " +
           kNorm + kEnd,
       3, {0, 1, 3});
-  // In a residual block, where the sum reads what the norm gave.
+  // In a residual block, where the sum reads the output of the norm.
   expect_folded(kConv + "{ type = \"residual\", layers = [" + kConv + kNorm +
                     "{ type = \"relu\" }, " + kConv + "{ type = \"batchnorm\" }] }, " + kEnd,
                 6, {0, 1, 3, 4, 6, 7});
@@ -92,7 +92,7 @@ TEST(FoldNorms, GivesTheSameOutputs) {
 TEST(FoldNorms, LeavesWhatItMust) {
   EXPECT_FALSE(fold_norms(make(kEnd)));
   EXPECT_FALSE(fold_norms(make(kConv + "{ type = \"relu\" }, " + kNorm + kEnd)));
-  // Others read the convolution too, or use its weights.
+  // Other layers read the convolution too, or use its weights.
   EXPECT_FALSE(
       fold_norms(make("{ type = \"conv2d\", out = 2, kernel = 1, name = \"c\" }, "
                       "{ type = \"batchnorm\", name = \"n\" }, { type = \"add\", inputs = "
@@ -101,7 +101,7 @@ TEST(FoldNorms, LeavesWhatItMust) {
   EXPECT_FALSE(
       fold_norms(make("{ type = \"conv2d\", out = 2, kernel = 1, name = \"c\" }, " + kNorm +
                       "{ type = \"conv2d\", out = 2, kernel = 1, weights_of = \"c\" }, " + kEnd)));
-  // A norm of timesteps is none of channels.
+  // A norm over timesteps is not one over channels.
   EXPECT_FALSE(
       fold_norms(make("{ type = \"reshape\", shape = [10, 6] }, { type = \"linear\", out = "
                       "3, per_step = true }, " +

@@ -81,7 +81,7 @@ class Net {
 
   double loss() const { return run(0)[lowered_.loss].as<double>()[0]; }
 
-  // The gradient of the parameter, as the program's own op wrote it: of one that several layers
+  // The gradient of the parameter as the program's op wrote it; for a parameter that several layers
   // use, the sum of theirs.
   Value grad(size_t param) const {
     Value found;
@@ -223,7 +223,7 @@ TEST(Gradient, OfSeveralHeadsAgreesWithDifferences) {
   EXPECT_NEAR(head_loss(thrice, 1), 3 * head_loss(once, 1), 1e-14);
 }
 
-// An initial state that is learnt, and passes from the end to the start.
+// An initial state that is learnt, and layers that run in reverse.
 TEST(Gradient, OfRecurrentNetsAgreesWithDifferences) {
   for (const std::string cell : {"rnn", "gru", "lstm"}) {
     for (const std::string keys :
@@ -242,7 +242,7 @@ TEST(Gradient, OfRecurrentNetsAgreesWithDifferences) {
   }
 }
 
-// Of six numbers in a row: the middle ones, and the last with the first two.
+// Of six consecutive numbers, the middle ones; and the last together with the first two.
 TEST(Gradient, OfFieldsAgreesWithDifferences) {
   const std::string fields =
       "layers = [{ type = \"linear\", out = 6, name = \"all\" }, { type = \"fields\", inputs = "
@@ -281,7 +281,7 @@ TEST(Gradient, OfEveryLossAgreesWithDifferences) {
   }
 }
 
-// The control: an activation whose gradient is that of another must not pass.
+// The control: an activation with the gradient of another one must fail.
 class WrongGradient final : public Layer {
  public:
   std::string type() const override { return "wrong"; }
@@ -303,8 +303,8 @@ TEST(Gradient, ABrokenOneFails) {
   EXPECT_GT(Net(layers, {}).worst_error(), 1000 * kBound);
 }
 
-// The optimizers against their equations written out by hand, three steps of a net whose gradient
-// is taken afresh from the program at each step.
+// Compares the optimizers with their equations written out by hand, over three steps of a network
+// whose gradient is computed by the program at each step.
 void expect_updates(const Optimizer& o, double clip_norm = 0) {
   constexpr double kLr = 0.1;
   Net net({std::make_shared<LinearLayer>(3)}, {}, o, clip_norm);

@@ -178,7 +178,7 @@ TEST(Graph, RefusesWithTheirPlaces) {
   refused("{ repeat = 0, layers = [" + linear() + "] }", {"layers.0.repeat", "at least 1"});
   refused("{ repeat = 4000, layers = [" + linear() + ", " + linear() + "] }", {"more than 4096"});
   refused("{ out = 3 }", {"layers.0.type", "missing"});
-  // Names of a block are its own.
+  // The names inside a block are local to it.
   refused("{ layers = [" + linear("name = \"inner\", out = 4") +
               "] }, { type = \"add\", inputs = "
               "[\"inner\", \"input\"] }",
@@ -209,14 +209,14 @@ TEST(Graph, RefusesShapesAndReadsThatDoNotFit) {
       {"layer 0 (embedding)", "layer 1 (flatten)", "codes"});
 }
 
-// A value that is read twice has the sum of two gradients, and nothing below the lowest weights has
-// any.
+// A value that is read twice gets the sum of two gradients, and nothing below the lowest weights
+// gets any.
 TEST(Graph, LoweringSumsGradients) {
   const Graph graph = parse(
       "{ type = \"relu\", name = \"x\" }, { name = \"a\", type = \"linear\", out = 4 }, "
       "{ type = \"tanh\" }, { type = \"add\", inputs = [\"a\", \"x\", \"a\"] }, " +
       linear("out = 3"));
-  // The tanh is read by nobody: name it instead.
+  // No layer reads the tanh: give it a name instead.
   EXPECT_THROW(Model(graph, {4}), Error);
   const Graph read = parse(
       "{ type = \"relu\", name = \"x\" }, { name = \"a\", type = \"linear\", out = 4 }, "

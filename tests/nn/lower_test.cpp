@@ -151,7 +151,7 @@ TEST(Lower, OptimizerStateHasNames) {
   ASSERT_EQ(adam.states.size(), 8u);
   EXPECT_EQ(adam.states[0].name, "2.weight.m");
   EXPECT_EQ(adam.states[1].name, "2.weight.v");
-  // All of them behind the last gradient.
+  // All of them come after the last gradient.
   EXPECT_TRUE(op<AdamUpdate>(adam, 11).decoupled);
   EXPECT_EQ(op<AdamUpdate>(adam, 11).weight_decay, 0.02);
   EXPECT_EQ(adam.program.info(adam.states[0].value.id).role, Role::state);
@@ -252,7 +252,7 @@ TEST(Lower, EvaluateAndInfer) {
   EXPECT_EQ(op<Argmax>(labels, 5).x.id, labels.outputs.id);
 }
 
-// A softmax has no part in what mse compares with the targets, so inference gives none.
+// mse compares the outputs without a softmax, so inference has none either.
 TEST(Lower, InferenceOfAnMseModelGivesItsOutputs) {
   LowerOptions options = small_options();
   options.mode = Mode::infer;
@@ -277,7 +277,7 @@ TEST(Lower, PrecisionSetsTheTypes) {
   EXPECT_EQ(lowered.program.precision, Precision::fp64);
 }
 
-// tf32 and fp32x3 are ways to multiply: everything is stored as in fp32.
+// tf32 and fp32x3 are modes of multiplication: everything is stored as in fp32.
 TEST(Lower, Tf32AndFp32x3AreStoredAsFp32) {
   for (const Precision precision : {Precision::tf32, Precision::fp32x3}) {
     LowerOptions options = small_options();
@@ -316,7 +316,8 @@ TEST(Lower, HalvesKeepMastersAndReadCopies) {
   EXPECT_EQ(lowered.copies[0].param, 0u);
   EXPECT_EQ(lowered.copies[1].value.id, top_grad_x.w.id);
   EXPECT_EQ(lowered.program.info(linear.w.id).role, Role::copy);
-  // What does not train reads the weights in the type of the products; probabilities are fp32.
+  // Programs that do not train read the weights in the type of the products; probabilities are
+  // fp32.
   options.mode = Mode::infer;
   const Lowered infer = lower(small_model(), options);
   EXPECT_TRUE(infer.copies.empty());

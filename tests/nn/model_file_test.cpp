@@ -64,7 +64,7 @@ TEST(ModelFile, ConvertsBetweenFloatTypes) {
     const auto got = narrow.params()[i].value.span<float>();
     for (size_t k = 0; k < want.size(); ++k) EXPECT_EQ(got[k], float(want[k]));
   }
-  // Half types, whose values are exact in the wider one.
+  // Half types, whose values are exact in the wider type.
   Model model({std::make_shared<LinearLayer>(2, false)}, {1}, DType::fp64);
   const HostTensor halves(DType::bf16, {2, 1});
   halves.span<Bf16>()[0] = Bf16(1.5f);

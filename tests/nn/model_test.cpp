@@ -90,7 +90,7 @@ TEST(Layers, ReadBackWhatTheyWrite) {
 
 TEST(Layers, RegistryNamesEachLayerAsItNamesItself) {
   for (const std::string& type : layer_types()) {
-    std::string more;  // what has no default
+    std::string more;  // keys without a default
     if (type == "linear" || type.starts_with("conv")) more = ", out = 1";
     const bool window =
         type.starts_with("conv") || type.ends_with("pool1d") || type.ends_with("pool2d");

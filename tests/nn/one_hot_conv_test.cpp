@@ -1,5 +1,5 @@
-// The one-hot convolution as a layer: what it is called, what it takes, and that it is the ordinary
-// convolution of the columns that are never made.
+// The one-hot convolution as a layer: its name, its inputs, and that it equals the ordinary
+// convolution over one-hot columns.
 #include "ridgeline/nn/one_hot_conv.h"
 
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ TEST(OneHotConv, RefusesWhatDoesNotFit) {
   });
 }
 
-// Against conv1d over columns made here.
+// Compared with conv1d over columns that are made here.
 TEST(OneHotConv, IsTheConvolutionOfOneHotColumns) {
   constexpr int64_t kSymbols = 3, kOut = 4, kKernel = 2, kLength = 6, kSamples = 5;
   test::CaseBuilder c("both", DType::fp64);

@@ -1,4 +1,4 @@
-// Planning a deep model: its work grows in proportion to the layers. Counted, not timed.
+// Planning a deep model: the work grows in proportion to the layers. Steps are counted, not timed.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -13,7 +13,7 @@
 namespace ridgeline::nn {
 namespace {
 
-// Blocks of layers that are repeated, with a head of their own.
+// Blocks of layers that are repeated, with a separate head.
 struct Kind {
   const char* name;
   Shape input;
@@ -84,7 +84,7 @@ Lowered lowered_of(const Kind& kind, size_t blocks) {
   return lower(model_of(kind, blocks), options);
 }
 
-// Times that make the search weigh kernels against one another, the same in every block.
+// Times that make the search compare kernels, the same in every block.
 class InventedTimes final : public Stopwatch {
  public:
   double kernel(const Choice& choice) override {
@@ -124,7 +124,7 @@ TEST_P(Planning, StepsAreProportionalToLayers) {
       };
       EXPECT_LE(grows(&PlanningSteps::asked), 1.01) << ops[i] << " ops, tune " << tune;
       EXPECT_LE(grows(&PlanningSteps::looked), 1.01) << ops[i] << " ops, tune " << tune;
-      // Of up to 64 ways to hold values at a position some more or fewer are followed up.
+      // Of up to 64 ways to hold values at a position, a few more or fewer are followed.
       EXPECT_LE(grows(&PlanningSteps::walked), 2) << ops[i] << " ops, tune " << tune;
     }
   }

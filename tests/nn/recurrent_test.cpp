@@ -1,5 +1,5 @@
-// Recurrent layers as lowered from a config: numbers that PyTorch 2.11 gave for the same weights,
-// the names of weights, carried state.
+// Recurrent layers lowered from a config: numbers from PyTorch 2.11 for the same weights, the names
+// of weights, and carried state.
 #include "ridgeline/nn/recurrent.h"
 
 #include <gtest/gtest.h>
@@ -171,7 +171,7 @@ TEST(Recurrent, NamesItsWeightsAsPyTorchDoes) {
   EXPECT_EQ(layer->output({9, 5}), (Shape{9, 8}));
 }
 
-// Two batches of three steps with the state carried are one of six.
+// Two batches of three timesteps with carried state equal one of six.
 TEST(Recurrent, CarriesItsStateFromBatchToBatch) {
   for (const char* kind : {"rnn", "gru", "lstm"}) {
     SCOPED_TRACE(kind);
@@ -236,7 +236,7 @@ TEST(Recurrent, WritesItselfAsItIsRead) {
   }
 }
 
-// A step of a language model: codes in, one target a step, the state copied at the end.
+// A step of a language model: codes in, one target per timestep, and the state copied at the end.
 TEST(Recurrent, LowersALanguageModel) {
   const Model model({layer_of("type = \"embedding\"\nvocabulary = 5\nout = 3"),
                      layer_of("type = \"lstm\"\nhidden = 4"),

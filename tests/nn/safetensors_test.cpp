@@ -17,7 +17,7 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-// A file with this header, whatever it says, and so many bytes of data.
+// A file with this header, whatever it says, and this many bytes of data.
 Bytes file_of(const std::string& json, size_t data, std::optional<uint64_t> length = {}) {
   Bytes bytes(8 + json.size() + data);
   const uint64_t stated = length.value_or(json.size());
@@ -171,7 +171,8 @@ Bytes small_file() {
   return to_safetensors(entries, {{"format", "pt"}});
 }
 
-// Success or Error; anything else (another exception, a crash, a sanitizer's report) fails.
+// The result is success or Error; anything else (another exception, a crash, a sanitizer report)
+// fails.
 void survive(Bytes bytes) {
   try {
     const TensorFile file = parse(std::move(bytes));
@@ -228,7 +229,7 @@ TEST(SafetensorsFuzz, RandomHeaders) {
   }
 }
 
-// Of every type, with values that are not zeros, and a text that needs escapes.
+// A file with every type, with values that are not zero, and a text that needs escapes.
 Bytes own_file() {
   std::vector<HostTensor> tensors;
   std::vector<TensorEntry> entries;
@@ -286,7 +287,8 @@ TEST(SafetensorsChecksums, TheDamagedPartIsNamed) {
   test::expect_error(ErrorKind::model, {"m.safetensors", "the header is damaged"}, flipped(100));
 }
 
-// Another program may copy the metadata into a file with weights of its own: it is no damaged one.
+// Another program may copy the metadata into a file with its own weights: such a file is not
+// damaged.
 TEST(SafetensorsChecksums, CopiedOnesAreNotHeldAgainstAnotherProgramsFile) {
   const std::string metadata =
       R"("__metadata__":{"ridgeline.crc32.a":"11111111","text":"t","ridgeline.crc32":"22222222"},)";
@@ -294,7 +296,7 @@ TEST(SafetensorsChecksums, CopiedOnesAreNotHeldAgainstAnotherProgramsFile) {
       parse(file_of("{" + metadata + tensor("a", "F32", "[2]", "[0,8]") + "}", 8));
   EXPECT_FALSE(file.has_checksums());
   EXPECT_EQ(file.metadata(), (Metadata{{"text", "t"}}));
-  // Nor do they survive when we write it again.
+  // The copied checksums disappear when we write the file again.
   const TensorFile again = parse(to_safetensors(
       file.tensors(), {{"ridgeline.crc32.b", "11111111"}, {"ridgeline.crc32", "22222222"}}));
   EXPECT_TRUE(again.has_checksums());

@@ -1,5 +1,5 @@
-// The ONNX backend test data (Debian's libonnx-testdata): vectors that nobody here made, through
-// every CPU kernel that covers the op.
+// The ONNX backend test data (Debian's libonnx-testdata), made by others, through every CPU kernel
+// that covers the op.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -29,8 +29,8 @@ struct Tally {
   int found = 0, passed = 0, failed = 0;
 };
 
-// The stored outputs are sums of at most a few hundred fp32 products, rounded in an order of their
-// own: some 1e-6 of the terms, which are of order one here. A wrong tap or count is 1e-2 or more.
+// The stored outputs are sums of at most a few hundred fp32 products, rounded in another order:
+// some 1e-6 of the terms, which are of order one here. A wrong tap or count is 1e-2 or more.
 constexpr double kTolerance = 2e-5;
 
 std::string compare(const NodeCase& node, const Arrays& arrays) {
@@ -47,7 +47,7 @@ std::string compare(const NodeCase& node, const Arrays& arrays) {
   return "";
 }
 
-// Returns what is wrong with any kernel on this node; "" when all agree.
+// Returns what is wrong with any kernel on this node; "" if all agree.
 std::string check(const NodeCase& node, Runtime& runtime, const KernelTable& table) {
   Arrays inputs = node.c.inputs();
   for (const auto& [value, numbers] : node.given) {
@@ -69,7 +69,7 @@ std::string check(const NodeCase& node, Runtime& runtime, const KernelTable& tab
   return "";
 }
 
-// A test of one node: its inputs are the data set's, then the graph's initializers, by name.
+// A test of one node: its inputs are those of the data set, then the graph's initializers, by name.
 class Vectors {
  public:
   explicit Vectors(const fs::path& folder) : model_(read_onnx_model(folder / "model.onnx")) {
@@ -143,7 +143,8 @@ TEST(Onnx, EveryVectorThatAppliesPasses) {
     fmt::print("{:20} {:3} vectors, {:3} apply, {:3} pass\n", op, tally.found,
                tally.passed + tally.failed, tally.passed);
   }
-  // What apply today of libonnx-testdata 1.12: fewer would mean that the reader lost some.
+  // The counts of libonnx-testdata 1.12 that apply today: fewer would mean that the reader lost
+  // some.
   const std::map<std::string, int> least = {{"Conv", 26},
                                             {"MaxPool", 14},
                                             {"AveragePool", 11},

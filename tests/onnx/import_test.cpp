@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 #ifdef RIDGELINE_HAVE_ONNX
 
 constexpr const char* kFolders[] = {"node", "simple", "pytorch-converted", "pytorch-operator"};
-// As in backend_test.cpp: sums of a few hundred fp32 products, in orders of their own.
+// As in backend_test.cpp: sums of a few hundred fp32 products, in another order.
 constexpr double kTolerance = 2e-5;
 
 fs::path data_folder() {
@@ -72,7 +72,7 @@ std::vector<double> run(const engine::LoadedModel& loaded, bool codes,
   return predictor.run(raw);
 }
 
-// Whether the reader of the tests knows the type.
+// Whether the tests' reader supports the type.
 bool is_read(const OnnxTensor& tensor) { return int64_t(tensor.values.size()) == tensor.numel(); }
 
 struct Outcome {
@@ -80,7 +80,7 @@ struct Outcome {
   std::string reason;
 };
 
-// Inputs and outputs of a test, in the order of the graph's.
+// The inputs and outputs of a test, in the order of the graph's.
 struct Vectors {
   std::map<std::string, OnnxTensor> inputs, outputs;
 };
@@ -111,7 +111,7 @@ std::string compare(const std::vector<double>& got, const std::vector<double>& w
   return "";
 }
 
-// The samples of several inputs side by side; empty where these are not of one batch.
+// The samples of several inputs side by side; empty if these are not of one batch.
 std::vector<double> joined(const onnx::ImportedModel& imported, const Vectors& vectors,
                            int64_t& batch) {
   std::vector<const OnnxTensor*> all;
@@ -218,7 +218,7 @@ TEST(OnnxImport, EveryModelOfTheBackendTestsPassesOrIsRefused) {
   };
   std::map<std::string, Tally> tallies;
   Tally all;
-  // A suite that is named writes files of its own.
+  // A suite given by name writes files of its own.
   const std::string which = std::getenv("RIDGELINE_ONNX_DATA") != nullptr ? "-named" : "";
   const fs::path build(RIDGELINE_BINARY_DIR);
   std::ofstream reasons(build / fmt::format("onnx-import-refused{}.txt", which));

@@ -7,7 +7,7 @@
 namespace ridgeline::test {
 namespace {
 
-// Thrown where a node asks for what our ops do not have.
+// Thrown if a node needs something that our ops do not have.
 struct NotOurs {
   std::string reason;
 };
@@ -78,7 +78,7 @@ class Maker {
   }
   int64_t n() const { return x().dims[0]; }
 
-  // The window of a Conv or pool; auto_pad is worked out and taken when it is the same on both
+  // The window of a Conv or pool; auto_pad is computed, and accepted if it is the same on both
   // sides.
   Window window(const std::vector<int64_t>& kernel, const Image& in) const {
     const size_t axes = kernel.size();
@@ -176,7 +176,7 @@ class Maker {
     c_.add(op);
   }
 
-  // y = x . w^T + b: B is given transposed when the node does not do so itself.
+  // y = x . w^T + b: B is transposed here unless the node does so itself.
   void gemm() {
     if (node_.number("alpha", 1) != 1 || node_.number("beta", 1) != 1)
       refuse("scales its products");
@@ -217,7 +217,7 @@ class Maker {
     c_.add(Softmax{give("x", shape, 0), expect("y", shape)});
   }
 
-  // Time first in ONNX unless `layout` says otherwise: moved to our [B, T, ...].
+  // Time comes first in ONNX unless `layout` says otherwise; converted to our [B, T, ...].
   std::vector<double> batch_first(const std::vector<double>& from, int64_t steps, int64_t batch,
                                   int64_t width) const {
     if (node_.integer("layout", 0) == 1) return from;
@@ -244,7 +244,7 @@ class Maker {
   }
 
   // gru: ONNX's plain form applies the reset gate before the product, PyTorch's and ours after it.
-  // Both are the same for one step from a state of zero without a recurrent bias.
+  // Both are equal for one timestep from a state of zero without a recurrent bias.
   bool resets_as_we_do(const RnnShape& s) const {
     if (node_.integer("linear_before_reset", 0) == 1) return true;
     if (s.steps > 1 || has(5)) return false;

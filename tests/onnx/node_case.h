@@ -10,13 +10,13 @@ namespace ridgeline::test {
 
 // One node as one of our ops, with the numbers to run it on and to compare with.
 struct NodeCase {
-  std::string why_not;  // when it is none of ours; the rest is then empty
+  std::string why_not;  // why it is not one of our ops; the rest is then empty
   Case c;
   std::vector<std::pair<Value, std::vector<double>>> given;  // inputs
   std::vector<std::pair<Value, std::vector<double>>> want;   // outputs
 };
 
-// The ops whose vectors we look at.
+// The ops whose test data is used.
 constexpr const char* kOnnxOps[] = {"Conv",
                                     "MaxPool",
                                     "AveragePool",

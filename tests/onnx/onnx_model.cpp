@@ -9,7 +9,7 @@
 namespace ridgeline::test {
 namespace {
 
-// The fields of one message, one after the other.
+// The fields of one message in sequence.
 class Message {
  public:
   explicit Message(std::string_view bytes) : rest_(bytes) {}
@@ -109,7 +109,7 @@ void read_raw(const Message& message, OnnxTensor& tensor) {
 OnnxTensor parse_tensor(std::string_view bytes) {
   OnnxTensor tensor;
   const auto add = [&](auto value) { tensor.values.push_back(double(value)); };
-  // The type may stand behind the data it describes.
+  // The type may come after the data it describes.
   for (Message message(bytes); message.next();) {
     if (message.field() == 2) tensor.type = OnnxTensor::Type(message.number());
   }

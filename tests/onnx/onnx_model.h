@@ -9,8 +9,8 @@
 
 namespace ridgeline::test {
 
-// As much of the ONNX format as the backend test data needs, read from protobuf's wire format by
-// hand: a test of ours should not need protobuf. Throws Error(data) on bytes that are none.
+// The part of the ONNX format that the backend test data needs, read from protobuf's wire format by
+// hand, so that the test does not need protobuf. Throws Error(data) on other bytes.
 
 struct OnnxTensor {
   enum class Type { fp32 = 1, uint8 = 2, int32 = 6, int64 = 7, fp16 = 10, fp64 = 11 };

@@ -1,5 +1,5 @@
-// flops() and bytes() of the image ops against numbers worked out by hand, and the geometry of
-// windows.
+// Compares flops() and bytes() of the image ops with numbers computed by hand, and checks the
+// geometry of windows.
 #include <gtest/gtest.h>
 
 #include "tests/support/cases.h"

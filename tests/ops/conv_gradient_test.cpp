@@ -1,4 +1,4 @@
-// Gradients of convolutions, pools and normalisations against central differences, in fp64.
+// Compares gradients of convolutions, pools and normalisations with central differences, in fp64.
 #include "tests/ops/differentiable.h"
 #include "tests/support/conv_cases.h"
 
@@ -85,7 +85,7 @@ Differentiable batch_norm(bool affine) {
   return d;
 }
 
-// The small ones of the table walk: strides, dilation, groups, one axis.
+// The small shapes of the table walk: strides, dilation, groups, one axis.
 std::vector<ConvCase> small_convs() {
   const auto all = conv_shapes();
   return {all[0], all[1], all[2], all[3], all[5], all[7]};
@@ -139,7 +139,7 @@ TEST(GradientControl, AnotherPaddingOrStrideFails) {
   EXPECT_FALSE(gradients_agree({c.done(), 1, y, dy, {{w, dw}}}));
 }
 
-// Statistics taken as constants: the gradient that forgets the mean and the variance.
+// Statistics treated as constants: a gradient that ignores the mean and the variance.
 TEST(GradientControl, ABatchNormWithoutItsSumsFails) {
   CaseBuilder c("batch_norm as a scale", DType::fp64);
   const Image in{1, 1, 1};

@@ -1,11 +1,11 @@
-// The oracle of the image ops against PyTorch's numbers (torch 2, fp64) and some worked out by
+// Compares the oracle of the image ops with PyTorch's numbers (torch 2, fp64) and some computed by
 // hand.
 #include "tests/ops/hand.h"
 
 namespace ridgeline::test {
 namespace {
 
-// sin(i * step + start), what the stored vectors were made of.
+// sin(i * step + start), from which the stored vectors were made.
 std::vector<double> wave(const Shape& shape, double step, double start = 0) {
   std::vector<double> numbers(size_t(shape.numel()));
   for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = std::sin(double(i) * step + start);
@@ -138,8 +138,8 @@ TEST(Reference, BatchNormKeepsRunningStatistics) {
 }
 
 TEST(Reference, AugmentationMovesAndMirrorsByItsDraw) {
-  // A draw is a function of seed, epoch and sample alone, within its bounds, and not always the
-  // same.
+  // A draw is a function of only seed, epoch and sample, stays within its bounds, and is not always
+  // the same.
   int moved = 0, mirrored = 0;
   for (uint64_t sample = 0; sample < 1000; ++sample) {
     const auto draw = Augmentation::draw(5, 2, true, 3, sample);

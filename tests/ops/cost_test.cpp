@@ -1,4 +1,4 @@
-// flops() and bytes() of each op against numbers worked out by hand.
+// Compares flops() and bytes() of each op with numbers computed by hand.
 #include "tests/ops/cost.h"
 
 namespace ridgeline::test {
@@ -143,7 +143,7 @@ TEST(Cost, Sequences) {
   EXPECT_EQ(cost(Copy{x, x}), (Cost{0, 3840}));
 }
 
-// Nothing is known of the work of a layer from outside, so that its memory alone counts.
+// The work of a layer from outside is unknown, so only its memory counts.
 TEST(Cost, LayersFromOutside) {
   CaseBuilder c("", DType::fp32);
   const Value x = c.in("x", {6, 8}), y = c.out("y", {6, 4}), w = c.param("w", {8});

@@ -28,9 +28,9 @@ inline double scalar(const Differentiable& d, const Arrays& arrays) {
   return sum;
 }
 
-// With steps of h = 1e-5 a difference errs by about h^2/6 f''' (1e-10) and by 2^-53 |f| / h (1e-10
-// for |f| of 10): 1e-7 is far above both, and far below any wrong derivative. `spoil` may change
-// the gradients before they are looked at.
+// With steps of h = 1e-5 a difference has an error of about h^2/6 f''' (1e-10) plus 2^-53 |f| / h
+// (1e-10 for |f| of 10): 1e-7 is far above both, and far below any wrong derivative. `spoil` may
+// change the gradients before they are compared.
 inline testing::AssertionResult gradients_agree(
     const Differentiable& d, const std::function<void(Arrays&)>& spoil = [](Arrays&) {}) {
   constexpr double kStep = 1e-5, kTolerance = 1e-7;
@@ -59,7 +59,7 @@ inline testing::AssertionResult gradients_agree(
   return testing::AssertionSuccess();
 }
 
-// A control: each gradient slightly wrong in its last place must fail the check.
+// A control: each gradient, slightly wrong in its last element, must fail the check.
 inline void expect_slips_noticed(const Differentiable& d) {
   for (const auto& wanted : d.wanted) {
     const Value& gradient = wanted.second;

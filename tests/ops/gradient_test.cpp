@@ -1,5 +1,5 @@
-// Each gradient op against central differences of its forward op, in fp64 through the reference
-// kernels.
+// Compares each gradient op with central differences of its forward op, in fp64 through the
+// reference kernels.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -141,8 +141,8 @@ Differentiable network(ActivationKind kind) {
   return {c.done(), 5, c.loss(), {}, {{x, dx}, {w1, dw1}, {b1, db1}, {w2, dw2}, {b2, db2}}};
 }
 
-// One layer from sum(weight * y) down to everything it reads. Weights are small enough for relu not
-// to have a corner within the step of a difference.
+// One layer from sum(weight * y) to all its operands. Weights are small enough that relu has no
+// corner within the step of a difference.
 Differentiable recurrent(CellKind cell, Direction direction, bool lengths, bool states) {
   const RnnShape s{cell, direction, 4, 3, 5, 3};
   CaseBuilder c(fmt::format("{} {}", name(cell), name(direction)), DType::fp64);
@@ -332,7 +332,7 @@ TEST(Gradient, NetworkFromLossToInput) {
   }
 }
 
-// The check itself must notice a gradient that is wrong in any one place.
+// The check itself must detect a gradient that is wrong in a single element.
 TEST(GradientControl, ASlightlyWrongGradientFails) {
   for (const Differentiable& d :
        {linear(true, 4, 5, 3), activation(ActivationKind::gelu), dropout(0.3), softmax_xent(6, 5),

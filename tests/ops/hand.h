@@ -28,7 +28,7 @@ class Hand {
     EXPECT_EQ(size_t(value.shape.numel()), numbers.size());
     return compare(value, numbers, 1e-14);
   }
-  // The first numbers of a value, as they were printed: to 12 digits.
+  // The first numbers of a value, as printed with 12 digits.
   const Hand& expect_printed(const Value& value, const std::vector<double>& numbers) const {
     EXPECT_GE(size_t(value.shape.numel()), numbers.size());
     return compare(value, numbers, 2e-11);

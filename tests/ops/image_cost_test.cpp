@@ -1,11 +1,11 @@
-// flops() and bytes() of the ops over images against numbers worked out by hand.
+// Compares flops() and bytes() of the ops over images with numbers computed by hand.
 #include "tests/ops/cost.h"
 
 namespace ridgeline::test {
 namespace {
 
-// 3x3 with a border of one over 4x4: at the edges two of three taps lie on the image, inside all
-// three, so 2 + 3 + 3 + 2 = 10 along each axis and 100 in all.
+// 3x3 with a border of one over 4x4: two of three taps are inside the image at the edges, and all
+// three elsewhere, so 2 + 3 + 3 + 2 = 10 along each axis and 100 in total.
 constexpr Image kImage{2, 4, 4};
 constexpr Window kSame{{3, 1, 1, 1}, {3, 1, 1, 1}};
 
@@ -33,7 +33,7 @@ TEST(ImageCost, Pools) {
   const PoolShape s{kImage, {{2, 2, 0, 1}, {2, 2, 0, 1}}};
   const Value x = c.in("x", {2, 32}), dx = c.out("dx", {2, 32});
   const Value y = c.out("y", {2, 8}), dy = c.in("dy", {2, 8});
-  // Every pixel is looked at once; 64 + 16 floats.
+  // Every pixel is read once; 64 + 16 floats.
   EXPECT_EQ(cost(MaxPool{x, y, s}), (Cost{64, 320}));
   EXPECT_EQ(cost(MaxPoolGrad{x, y, dy, dx, s}), (Cost{64 + 16, 640}));
   EXPECT_EQ(cost(AvgPool{x, y, s}), (Cost{64 + 16, 320}));

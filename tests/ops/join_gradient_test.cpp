@@ -22,7 +22,7 @@ Differentiable multiply() {
   return {c.done(), 1, y, dy, {{a, da}, {b, db}}};
 }
 
-// Rows of 4 and 3 numbers, two a sample.
+// Rows of 4 and 3 numbers, two per sample.
 Differentiable concat() {
   CaseBuilder c("concat", DType::fp64);
   const Value a = c.in("a", {3, 8}), b = c.in("b", {3, 6}), y = c.out("y", {3, 14});

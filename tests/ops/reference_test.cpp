@@ -1,4 +1,4 @@
-// The oracle itself, against numbers worked out by hand from each op's equation.
+// Compares the oracle itself with numbers computed by hand from each op's equation.
 #include "ridgeline/cpu/reference/doubles.h"
 #include "tests/ops/hand.h"
 
@@ -143,7 +143,7 @@ TEST(Reference, GlobalNormClipsAndCounts) {
   hand.expect(clipped, {6});
 }
 
-// The scale is taken out, halves when a gradient overflows and doubles after two good steps.
+// The scale is divided out, halved when a gradient overflows and doubled after two good steps.
 TEST(Reference, GlobalNormGuardsTheLossScale) {
   CaseBuilder c("", DType::fp16);
   const Value a = c.in("a", {2});
@@ -167,8 +167,8 @@ TEST(Reference, GlobalNormGuardsTheLossScale) {
   hand.expect(scale, {0.25}).expect(loss_scale, {8}).expect(good, {0}).expect(skipped, {1});
 }
 
-// The copy is of the weight as it is stored: 1 + 2^-8 + 2^-30 is 1 + 2^-8 in fp32, a tie in bf16
-// that goes to the even 1; the number itself would round up.
+// The copy is made from the stored weight: 1 + 2^-8 + 2^-30 is 1 + 2^-8 in fp32, a tie in bf16 that
+// goes to the even 1; the exact number would round up.
 TEST(Reference, ACopyIsRoundedFromTheStoredWeight) {
   CaseBuilder c("", DType::bf16);
   const Value w = c.accumulator("w", {2}, Role::param), dw = c.accumulator("dw", {2}, Role::input);
@@ -204,7 +204,8 @@ TEST(Reference, DropoutKeepsTheRightShareAndDiffersByStep) {
 }
 
 TEST(Reference, HalvesAreRoundedOnce) {
-  // Just above a tie of bf16, by less than fp32 sees: rounding twice would give the even neighbour.
+  // Just above a tie of bf16, by less than fp32 resolves: rounding twice would give the even
+  // neighbour.
   const double above = 1.0 + 0x1p-8 + 0x1p-40;
   EXPECT_EQ(float(cpu::round_to<Bf16>(above)), 1.0f + 0x1p-7f);
   EXPECT_EQ(float(cpu::round_to<Bf16>(-above)), -1.0f - 0x1p-7f);

@@ -7,8 +7,8 @@
 namespace ridgeline {
 namespace {
 
-// Tiles of m outputs of a filter of kPairs * 2 + 3 - m taps, as ops/winograd1d.h says, in double
-// but for the matrix itself, whose coefficients are exact in fp32.
+// Tiles of m outputs of a filter of kPairs * 2 + 3 - m taps, as in ops/winograd1d.h, in double
+// except for the matrix itself, whose coefficients are exact in fp32.
 template <int kPairs>
 std::vector<double> tile_outputs(const std::vector<double>& w, const std::vector<double>& x,
                                  int m) {

@@ -80,7 +80,7 @@ TEST(Arena, DeepStepsPackWithoutWasteInProportionalTime) {
     const Packing packing = pack(lives);
     if (layers == 500) expect_disjoint(lives, packing);
     EXPECT_LE(double(packing.total), 1.05 * double(peak_of(lives).bytes)) << layers;
-    // Twice, and a little for the depth of the tree of gaps.
+    // Twice the work, and a little more for the depth of the tree of gaps.
     if (before > 0) {
       EXPECT_LE(packing.steps, before * 5 / 2) << layers;
     }

@@ -1,4 +1,4 @@
-// The formats of values as the search keeps them, against a plain map.
+// Compares the search's representation of the formats of values with a plain map.
 #include "ridgeline/plan/held_formats.h"
 
 #include <gtest/gtest.h>

@@ -58,7 +58,7 @@ TEST(KernelAliases, OtherNamesStayAsTheyAre) {
             (std::vector<std::string>{"cpu.gather.simd", "cpu.rnn.batch_parallel"}));
 }
 
-// A former name that a kernel of today has would make that kernel unreachable by its name.
+// If a current kernel had a former name of another, it could not be selected by its name.
 TEST(KernelAliases, NoKernelOfTodayHasAFormerName) {
   for (const Kernel& kernel : all_kernels()) {
     EXPECT_EQ(current_kernel_name(kernel.name), kernel.name);

@@ -1,4 +1,4 @@
-// A plan's memory and its running, on real kernels.
+// The memory and the execution of a plan, with real kernels.
 #include "ridgeline/plan/plan.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ struct Net {
   std::vector<Value> between;
 };
 
-// y = relu(tanh(relu(... x))): each temporary dies as the next is made.
+// y = relu(tanh(relu(... x))): each temporary ends when the next is made.
 Net deep_chain(int depth) {
   Net net;
   net.x = net.program.add_value("x", DType::fp64, {kWidth}, Role::input);
@@ -106,7 +106,7 @@ TEST_F(PlanTest, PeekShowsATemporary) {
   EXPECT_EQ(plan.peek(net.x.id).data, x.view().data);
 }
 
-// Says that it is a GPU, and has as much memory as it is given.
+// A runtime that claims to be a GPU with this much memory.
 class SmallGpu final : public Runtime {
  public:
   explicit SmallGpu(size_t bytes) : bytes_(bytes) {}
@@ -126,8 +126,8 @@ class SmallGpu final : public Runtime {
   size_t bytes_;
 };
 
-// On a GPU memory is left as it is for a few steps, so that they can run beside one another; one
-// that has no memory to spare does without.
+// On a GPU memory is not reused for a few steps, so that they can run concurrently; a GPU without
+// spare memory reuses it at once.
 TEST(PlanMemory, IsSpentOnStepsBesideOneAnotherOnlyWhereThereIsSome) {
   const Net net = deep_chain(30);
   const HostTensor x(DType::fp64, {kWidth}), y(DType::fp64, {kWidth});

@@ -1,4 +1,4 @@
-// The planner with invented kernels and times: what it picks, what it refuses, what it explains.
+// The planner with invented kernels and times: what it chooses, refuses and explains.
 #include "ridgeline/plan/planner.h"
 
 #include <gmock/gmock.h>
@@ -60,7 +60,7 @@ class InventedTimes final : public Stopwatch {
     for (const Choice& choice : choices) sum += kernels_.at(choice.kernel->name) + overhead;
     return sum;
   }
-  double overhead = 0;  // what a step costs beyond its own time, seen only in whole plans
+  double overhead = 0;  // the cost of a step beyond its own time, which only whole plans show
   int asked = 0;
 
  private:
@@ -130,7 +130,7 @@ TEST_F(Planner, WithoutTuningTheTablesOrderDecidesAndNothingIsMeasured) {
   EXPECT_EQ(stopwatch.asked, 0);
 }
 
-// Kernels that say so take long to ask.
+// Kernels whose traits say that they are slow to query.
 TEST_F(Planner, SlowKernelsAreAskedWhereTheirAnswerCounts) {
   int asked = 0;
   Kernel slow = kernel("slow", 1);
@@ -149,7 +149,7 @@ TEST_F(Planner, SlowKernelsAreAskedWhereTheirAnswerCounts) {
   EXPECT_EQ(asked, 3);
   EXPECT_EQ(plan(ahead, times, fixed).choices.front().kernel->name, "slow");
 
-  // Named by a kept plan, or all that is left.
+  // Named by a kept plan, or the only one left.
   asked = 0;
   const Planned named = plan_by_names(program_, behind, *runtime_, {}, {"quick", "slow", "quick"});
   EXPECT_THAT(names(named.choices), ElementsAre("quick", "slow", "quick"));
@@ -163,7 +163,7 @@ TEST_F(Planner, SlowKernelsAreAskedWhereTheirAnswerCounts) {
   reference.fallback = true;
   EXPECT_EQ(names(plan({kernel("reference", 1, reference), slow}, times, fixed).choices).front(),
             "slow");
-  // A kernel before it that leads nowhere serves nobody.
+  // A kernel before it that leads to no complete plan is of no use.
   EXPECT_THAT(names(plan({kernel("two", 2), slow}, times, fixed).choices),
               ElementsAre("two", "slow"));
   fixed.pinned = {"quick", "quick", "slow"};
@@ -368,7 +368,7 @@ TEST_F(Planner, TheCacheAnswersTheSecondTime) {
   EXPECT_EQ(second.explanation.source, "cache");
   EXPECT_EQ(names(second.choices), names(first.choices));
 
-  // Tuned while the machine was busy: far from what the plan takes now.
+  // Tuned while the machine was busy: far from the plan's current time.
   TuningCache busy(file, "test");
   busy.set_plan(signature(program_), {names(first.choices), 10.0});
   const Planned third = plan_program(program_, table, *runtime_, options, &busy);
@@ -382,7 +382,7 @@ TEST_F(Planner, TheCacheAnswersTheSecondTime) {
   std::filesystem::remove(file);
 }
 
-// Times that are waited for and not worked for, as on a machine where others have the processors.
+// Times that are spent waiting, as on a machine whose processors are in use by others.
 class WaitedForTimes final : public Stopwatch {
  public:
   double kernel(const Choice&) override {
@@ -432,7 +432,7 @@ TEST_F(Planner, MeasuresNoLongerThanATenthOfTheRun) {
   EXPECT_GE(patient.asked, 6);
 }
 
-// Work that takes long is no sign of a busy machine.
+// Long work is not a sign of a busy machine.
 TEST_F(Planner, MeasuresOnWhereThisThreadHasTheProcessor) {
   class WorkedForTimes final : public Stopwatch {
    public:
@@ -442,7 +442,7 @@ TEST_F(Planner, MeasuresOnWhereThisThreadHasTheProcessor) {
         ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
         return double(now.tv_sec) + 1e-9 * double(now.tv_nsec);
       };
-      // Counted in the processor's time, so that neighbours of this test do not count.
+      // Measured in processor time, so that other processes do not count.
       for (const double begin = spent(); spent() - begin < 5e-3;) {
       }
       return choice.kernel->name == "fast" ? 1e-6 : 1e-3;

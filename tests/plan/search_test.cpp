@@ -1,5 +1,5 @@
-// The planner's search against brute force, on random small programs with random kernels, formats
-// and conversions. The brute force shares no code with the search.
+// Compares the planner's search with brute force, on random small programs with random kernels,
+// formats and conversions. The brute force shares no code with the search.
 #include "ridgeline/plan/search.h"
 
 #include <gmock/gmock.h>
@@ -32,7 +32,7 @@ struct Problem {
 
 const Format kFormats[] = {"", "a", "b"};
 
-// Mostly plain, or hardly any problem would have a solution.
+// Mostly plain, because otherwise hardly any problem would have a solution.
 Format draw_format(Random& random) { return kFormats[std::max<int64_t>(0, draw(random, -4, 2))]; }
 
 void add_program(Problem& problem, Random& random) {
@@ -97,7 +97,7 @@ void fill(Problem& problem, uint64_t seed) {
   add_conversions(problem, random);
 }
 
-// Every way to go on from here, depth first; collects the totals.
+// Every way to continue from here, depth first; collects the totals.
 class BruteForce {
  public:
   explicit BruteForce(const Problem& problem) : problem_(problem) {}
@@ -121,8 +121,8 @@ class BruteForce {
     return "";
   }
 
-  // Makes each (value, format) of `needs` from the i-th on available, the cheapest way, then goes
-  // on. The cheapest suffices: which format it came from changes nothing afterwards.
+  // Makes each (value, format) of `needs` from the i-th on available in the cheapest way, then
+  // continues. The cheapest suffices, because the source format makes no difference afterwards.
   void supply(const std::vector<std::pair<ValueId, Format>>& needs, size_t i, Held held,
               double seconds, const Next& next) {
     if (i == needs.size()) return next(held, seconds);
@@ -195,7 +195,7 @@ TEST(Search, FindsWhatBruteForceFinds) {
     EXPECT_DOUBLE_EQ(total(got.front()), want.front()) << "seed " << seed;
     for (const Choice& choice : got.front()) with_conversions += choice.converted >= 0;
   }
-  // The generator must make interesting problems, or the test shows nothing.
+  // The generator must make interesting problems; otherwise the test shows nothing.
   EXPECT_GT(solvable, 500);
   EXPECT_GT(with_conversions, 200);
 }

@@ -10,7 +10,7 @@
 namespace ridgeline {
 namespace {
 
-using Kinds = std::string;  // a letter a choice
+using Kinds = std::string;  // one letter per choice
 
 // g: a kernel in a graph; b: one between graphs; s, S: likewise, each the start of a sum; c: a
 // conversion.
@@ -70,7 +70,7 @@ TEST(Segments, HaveNoGraphThatEndsWithASumUnderWay) {
   EXPECT_EQ(cut("gSgsg"), (Segments{{0, 5, false}}));
 }
 
-// Says that it is a GPU, and what its graphs hold.
+// A runtime that claims to be a GPU and records what its graphs hold.
 class GraphRecorder final : public Runtime {
  public:
   Device device() const override { return {DeviceKind::cuda, 0}; }
@@ -93,7 +93,7 @@ class GraphRecorder final : public Runtime {
   std::vector<std::string> graphs;  // what each holds
 };
 
-// Runs a plan of `steps` at a time whose choices write their letters.
+// Runs a plan `steps` at a time; each choice writes its letter.
 std::string run(const Kinds& kinds, int64_t repeats, int64_t steps, GraphRecorder& runtime) {
   ChosenKernels chosen(kinds);
   chosen.program.repeats = repeats;

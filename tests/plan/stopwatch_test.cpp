@@ -1,4 +1,4 @@
-// What kernels are timed on.
+// The data on which kernels are timed.
 #include "ridgeline/plan/stopwatch.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 namespace ridgeline {
 namespace {
 
-// Codes of a text come as bytes: those past the vocabulary would be looked up past the end of an
+// Codes of a text are bytes: codes past the vocabulary would be looked up past the end of an
 // embedding.
 TEST(DeviceStopwatch, FillsBytesAndIntegersBelowTheirBound) {
   Program program;

@@ -85,13 +85,14 @@ TEST_F(CeilingsFile, OtherMachinesAndDamageReadAsAbsent) {
 TEST_F(CeilingsFile, MeasuredFiguresAreSaneAndKept) {
   ThreadPool pool(1);
   Ceilings measured = ceilings_of(pool, "here", file_);
-  // A neighbour that had the processor all through one of the two is no fault of the measurement.
+  // Another process may have had the processor during one of the two, which is not the
+  // measurement's fault.
   const auto vectors = [&] { return measured.fp32_flops > 1.2 * measured.fp64_flops; };
   for (int more = 0; more < 10 && !vectors(); ++more) {
     measured = ceilings_of(pool, "here", file_, /*again=*/true);
   }
   EXPECT_TRUE(vectors()) << measured.fp32_flops << " " << measured.fp64_flops;
-  // Any machine of the last twenty years, and no machine of the next ten.
+  // Bounds for any machine of the last twenty years and the next ten.
   EXPECT_GT(measured.fp32_flops, 1e9);
   EXPECT_LT(measured.fp32_flops, 1e13);
   EXPECT_GT(measured.memory_bandwidth(), 1e8);
@@ -125,7 +126,7 @@ TEST_F(CeilingsFile, AFolderThatCannotBeWrittenIsNoError) {
   EXPECT_GT(ceilings_of(pool, "here", "/proc/none/ceilings.json").fp32_flops, 1e9);
 }
 
-// 1 us a unit and 5 us for whatever count; every second try a neighbour takes 20 ms.
+// 1 us per unit and a constant 5 us; in every second try another process takes 20 ms.
 TEST(BestRate, InterruptedTriesNeitherEndTheSearchNorCount) {
   int calls = 0;
   const auto seconds_of = [&](int64_t count) {
@@ -134,7 +135,7 @@ TEST(BestRate, InterruptedTriesNeitherEndTheSearchNorCount) {
   EXPECT_NEAR(best_rate(seconds_of, 5, 4e-3, 1).value, 1e6, 0.01e6);
 }
 
-// However long tries take, they end when the time is up, and what they found is uncertain.
+// However long tries take, they end when the time is up, and the result is uncertain.
 TEST(BestRate, EndsWhenTimeIsUp) {
   for (const double neighbour : {1e-3, 20e-3, 0.5}) {
     double spent = 0;
@@ -171,7 +172,7 @@ TEST(BestRate, IsCertainWhenTriesAgree) {
   EXPECT_FALSE(best_rate(disturbed, 10, 4e-3, 1).certain);
 }
 
-// Whether any time is left or none, there is a figure for everything, and nothing waits.
+// With or without time left, there is a figure for everything, and nothing waits.
 TEST(Ceilings, AreMeasuredInWhateverTimeThereIs) {
   ThreadPool pool(2);
   for (const double seconds : {0.001, 0.05}) {
@@ -193,7 +194,7 @@ TEST_F(CeilingsFile, UncertainFiguresAreMeasuredAgainAndNotLost) {
   ThreadPool pool(1);
   const Ceilings now = ceilings_of(pool, "a machine", file_);
   EXPECT_EQ(now.date, today());
-  // On a machine that is busy again, the better of the two; else what was measured now.
+  // On a machine that is busy again, the better of the two; otherwise the new measurement.
   EXPECT_EQ(now.fp32_flops == 1e15, !now.certain) << now.fp32_flops;
 }
 

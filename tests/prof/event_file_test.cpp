@@ -11,7 +11,7 @@
 namespace ridgeline::prof {
 namespace {
 
-// The vectors of RFC 3720, B.4, and the customary check of nine digits.
+// The vectors of RFC 3720, B.4, and the usual check of nine digits.
 TEST(Crc32c, KnownVectors) {
   EXPECT_EQ(crc32c("123456789"), 0xe3069283u);
   EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8a9136aau);
@@ -73,7 +73,8 @@ TEST(EventFile, HoldsRecordsOneAfterTheOther) {
             "brain.Event:2"
             "\x52\x0b\x0a\x09ridgeline");
   EXPECT_TRUE(EventFile::wrote(bytes));
-  // Version 0.1 is told by its tags, and another program's file by neither.
+  // Files of version 0.1 are recognised by their tags; another program's file is recognised as
+  // neither.
   EXPECT_FALSE(EventFile::wrote(tf_record(events[0].substr(0, 24))));
   EXPECT_TRUE(EventFile::wrote(tf_record("speed/inputs_per_second")));
   // Step 8 (field 2), then a SessionLog (field 7) with status 1.

@@ -136,7 +136,7 @@ TEST(Roofline, LevelsMeasuredAmissLeaveTheFlatRoof) {
   const std::string svg = to_svg(roofline);
   const size_t at = svg.find("FLOP/s fp32");
   ASSERT_NE(at, std::string::npos);
-  // Its name stands at the ridge of the fastest level, 5 FLOP a byte, left of the middle.
+  // Its name is at the ridge of the fastest level, 5 FLOP per byte, left of the middle.
   const std::string x = svg.substr(svg.rfind(" x=\"", at) + 4, 5);
   EXPECT_LT(std::stod(x), 500) << x;
 }

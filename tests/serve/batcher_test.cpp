@@ -9,7 +9,7 @@
 namespace ridgeline::serve {
 namespace {
 
-// Each output is its sample plus one; a sample of 99 is a fault of the device.
+// Each output is its sample plus one; a sample of 99 simulates a device fault.
 class PlusOne final : public Engine {
  public:
   explicit PlusOne(std::atomic<int>& inside) : inside_(inside) {}
@@ -42,7 +42,7 @@ struct TestJob final : Job {
   std::counting_semaphore<> done{0};
 };
 
-// As the thread of a connection does.
+// Submits like the thread of a connection.
 Batcher::Accepted submit(Batcher& batcher, Job& job) {
   const Batcher::Accepted accepted = batcher.submit(job);
   Job* jobs[] = {&job};
@@ -96,7 +96,7 @@ TEST_F(BatcherTest, LargeJobsAreCut) {
 TEST_F(BatcherTest, AFullQueueTurnsJobsAway) {
   BatchOptions options;
   options.queue.most_waiting = 2;
-  options.inline_limit = std::chrono::seconds(5);  // nobody computes before compute()
+  options.inline_limit = std::chrono::seconds(5);  // nothing is computed before compute()
   const auto batcher = make(options);
   TestJob a({1}), b({2}), c({3});
   EXPECT_EQ(batcher->submit(a), Batcher::Accepted::by_caller);
@@ -113,7 +113,7 @@ TEST_F(BatcherTest, AFullQueueTurnsJobsAway) {
   c.done.acquire();
 }
 
-// An engine that tells when it computes and waits to be let go.
+// An engine that signals when it computes and waits until it is released.
 class Slow final : public Engine {
  public:
   Slow(std::counting_semaphore<>& began, std::counting_semaphore<>& go, std::vector<uint8_t>& order)
@@ -140,7 +140,7 @@ class QueueTest : public ::testing::Test {
     batcher_ = std::make_unique<Batcher>(
         [this](int) { return std::make_unique<Slow>(began_, go_, order_); }, options, metrics_);
   }
-  // Keeps the engine busy, so that what comes next waits.
+  // Keeps the engine busy, so that later requests wait.
   void block() {
     ASSERT_EQ(batcher_->submit(first_), Batcher::Accepted::queued);
     began_.acquire();
@@ -200,7 +200,7 @@ TEST_F(BatcherTest, WhatAnEngineThrowsAtItsStartIsThrown) {
   EXPECT_THROW(Batcher(broken, {}, metrics_), std::runtime_error);
 }
 
-// Threads of connections that compute, threads of engines and large jobs among small ones: every
+// Threads of connections that compute, threads of engines, and large jobs among small ones: every
 // job is computed.
 TEST_F(BatcherTest, NoJobIsForgotten) {
   for (const bool inlined : {true, false}) {

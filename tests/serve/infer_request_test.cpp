@@ -27,7 +27,7 @@ InferRequest parse(std::string body, std::optional<size_t> header = {}) {
   return request;
 }
 
-// The status and the message of a request that is refused.
+// The status and the message of a refused request.
 std::pair<int, std::string> refusal(std::string body, std::optional<size_t> header = {}) {
   try {
     parse(std::move(body), header);
@@ -130,7 +130,7 @@ TEST(InferRequest, BinaryLengthsMustFitExactly) {
   EXPECT_EQ(refusal("1234", 0).first, 400);  // several inputs: which one would it be?
 }
 
-// Damaged requests are refused or understood, and never more than that.
+// A damaged request is either refused or understood.
 TEST(InferRequest, AnyDamageIsAnError) {
   const std::string head =
       R"({"inputs":[{"name":"x","shape":[2,2],"datatype":"FP32","data":[1,2,3,4]},)"

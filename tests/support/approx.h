@@ -6,8 +6,8 @@
 
 namespace ridgeline::test {
 
-// A number and how far off its computed version may be, in arithmetic of unit roundoff u. Sums are
-// charged for the magnitudes of both terms, not of the result, so that any algebraically equal
+// A number and the allowed error of its computed version, in arithmetic of unit roundoff u. Sums
+// are charged for the magnitudes of both terms, not of the result, so that any algebraically equal
 // order of additions is within the bound.
 struct Approx {
   double value = 0, error = 0, u = 0;

@@ -8,7 +8,7 @@
 
 namespace ridgeline::test {
 
-// How a value that a span reads is filled. Integers without a constant lie in [0, below).
+// How a value that a span reads is filled. Integers without a constant are in [0, below).
 struct Fill {
   enum class Kind { normal, uniform, constant, relu, wide, sparse } kind = Kind::normal;
   double a = 1, b = 0;
@@ -17,7 +17,7 @@ inline Fill normal(double deviation) { return {Fill::Kind::normal, deviation, 0}
 inline Fill uniform(double low, double high) { return {Fill::Kind::uniform, low, high}; }
 inline Fill constant(double value) { return {Fill::Kind::constant, value, 0}; }
 inline Fill relu_output() { return {Fill::Kind::relu, 1, 0}; }  // half of it exactly zero
-// Exact zeros but for one in `one_in`: bounds stay finite through several layers of wide sums.
+// Exact zeros except for one in `one_in`: bounds stay finite through several layers of wide sums.
 inline Fill sparse(double deviation, double one_in) {
   return {Fill::Kind::sparse, deviation, one_in};
 }
@@ -33,7 +33,7 @@ class Arrays {
   // Random numbers of the seed, rounded to each value's dtype.
   void fill(const Program& program, const Value& value, const Fill& fill, uint64_t seed);
 
-  // The same numbers with every float value as fp64.
+  // The same numbers with every float value in fp64.
   Arrays widened() const;
 
   const Tensor& operator[](const Value& value) const { return at(value.id); }

@@ -70,8 +70,8 @@ void Rules::operator()(const Dropout& op) const {
   }
 }
 
-// p = exp(x - max) / sum: the difference is rounded in its own size, exp and the sum relatively,
-// and an error of the logits enters as e^(2E). No probability is off by more than 1.
+// p = exp(x - max) / sum: the difference is rounded relative to its own size, exp and the sum
+// relatively, and an error of the logits enters as e^(2E). No probability is off by more than 1.
 double Rules::probability(double p, const Value& x, int64_t row, int64_t c) const {
   const int64_t classes = x.shape[1];
   const double* v = val(x) + row * classes;
@@ -93,7 +93,7 @@ void Rules::operator()(const Softmax& op) const {
   }
 }
 
-// A place is free among those whose numbers may be the largest.
+// The index may be any of those whose numbers may be the largest.
 void Rules::operator()(const Argmax& op) const {
   const int64_t classes = op.x.shape[1];
   for (int64_t r = 0; r < op.x.shape[0]; ++r) {
@@ -121,7 +121,7 @@ void Rules::operator()(const SoftmaxXentGrad& op) const {
   }
 }
 
-// How many samples are so near a tie that their largest class is not certain.
+// How many samples are so close to a tie that their largest class is not certain.
 double Rules::score_samples(const Value& x, const Value& label) const {
   const int64_t classes = x.shape[1];
   const auto* labels = values[label].as<int32_t>();
@@ -189,20 +189,21 @@ void Rules::operator()(const Mse& op) const {
   if (op.correct) err(op.correct)[at] = score_samples(op.x, op.target);
 }
 
-// Of a value that `a` is stored to.
+// The bound of a value that `a` is stored to.
 static double rounded(const Value& v, const Approx& a) {
   return a.error + unit_roundoff(v.dtype) * (std::abs(a.value) + a.error) +
          smallest_normal(v.dtype);
 }
 
-// Of a weight after its update to `w`, and of the copy that is made of it as stored.
+// The bounds of a weight after its update to `w`, and of the copy that is made of the stored
+// weight.
 void Rules::store_weight(const Value& weight, const Value& copy, int64_t i, Approx w) const {
   w.error = rounded(weight, w);
   err(weight)[size_t(i)] = w.error;
   if (copy) err(copy)[size_t(i)] = rounded(copy, w);
 }
 
-// Seen before the update, with the formulas of the op in numbers that carry their own bounds.
+// Computed before the update, with the formulas of the op in numbers that carry their own bounds.
 void Rules::operator()(const SgdUpdate& op) const {
   const double u = this->u(op.w);
   const auto exact = [&](double value) { return Approx{value, u * std::abs(value), u}; };
@@ -277,7 +278,7 @@ void Rules::operator()(const GatherAugment& op) const {
   }
 }
 
-// Of one rank: copies, rounded once as a share and once as a sum where they travel as bf16.
+// One rank: copies, rounded once as a share and once as a sum if they are sent as bf16.
 void Rules::operator()(const AllReduceStart& op) const {
   for (size_t k = 0; k < op.grads.size(); ++k) {
     const Value &grad = op.grads[k], &sum = op.sums[k];

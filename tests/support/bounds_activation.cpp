@@ -1,5 +1,5 @@
-// Bounds of activations: an error of the input passes through the largest slope, and each function
-// is rounded like a good polynomial.
+// Bounds of activations: an error of the input is multiplied by the largest slope, and each
+// function is rounded like a good polynomial.
 #include <numbers>
 
 #include "tests/support/bounds_rules.h"
@@ -9,7 +9,7 @@ namespace {
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
-// 1 where x may lie on either side of `corner`, else 0.
+// 1 if x may be on either side of `corner`, otherwise 0.
 double at_corner(double x, double off, double corner) {
   return off > 0 && std::abs(x - corner) <= off ? 1.0 : 0.0;
 }

@@ -21,7 +21,7 @@ struct Sum {
   }
 };
 
-// Every place where output (p, q) of one axis pair meets the image: f(p, q, u, v, r, s).
+// Calls f(p, q, u, v, r, s) wherever output (p, q) of a pair of axes meets the image.
 template <typename F>
 void for_meetings(const Window& window, const Image& in, F f) {
   for (int64_t p = 0; p < window.h.outputs(in.h); ++p) {
@@ -36,7 +36,7 @@ void for_meetings(const Window& window, const Image& in, F f) {
   }
 }
 
-// Every product of a convolution: f(place in x, place in w, place in y).
+// Calls f(index in x, index in w, index in y) for every product of a convolution.
 template <typename F>
 void for_products(const Conv2dShape& shape, int64_t n, F f) {
   const Image in = shape.in, out = shape.out();
@@ -57,7 +57,7 @@ void for_products(const Conv2dShape& shape, int64_t n, F f) {
   }
 }
 
-// Every tap of a pool: f(place in x, place in y).
+// Calls f(index in x, index in y) for every tap of a pool.
 template <typename F>
 void for_pooled(const PoolShape& shape, int64_t n, F f) {
   const Image in = shape.in, out = shape.out();
@@ -119,13 +119,13 @@ void Rules::operator()(const Conv2dGradW& op) const {
   for (size_t o = 0; o < bias.size(); ++o) store(op.db, int64_t(o), bias[o].error(u(op.dy)));
 }
 
-// No choice among the taps is off by more than the worst of them.
+// A maximum has at most the error of the worst of its taps.
 void Rules::operator()(const MaxPool& op) const {
   std::vector<double> worst(size_t(op.y.shape.numel()), 0.0);
   for_pooled(op.shape, op.n(), [&](int64_t x, int64_t y) {
     worst[size_t(y)] = std::max(worst[size_t(y)], e(op.x, x));
   });
-  // A maximum is one of its taps: without error it is exact.
+  // A maximum is one of its taps: without their errors it is exact.
   for (size_t y = 0; y < worst.size(); ++y) {
     err(op.y)[y] = 0;
     if (worst[y] > 0) store(op.y, int64_t(y), worst[y]);
@@ -158,7 +158,7 @@ void Rules::operator()(const MaxPoolGrad& op) const {
     }
   });
   for (size_t x = 0; x < sums.size(); ++x) {
-    // One window's gradient alone is a copy.
+    // The gradient of a single window is a copy.
     const Sum& sum = sums[x];
     store(op.dx, int64_t(x), sum.count > 1 ? sum.error(u(op.dy)) : sum.spread);
   }

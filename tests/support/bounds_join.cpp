@@ -1,4 +1,4 @@
-// Bounds of ops that join values and put their numbers in other places.
+// Bounds of ops that join values and rearrange their numbers.
 #include "tests/support/bounds_rules.h"
 
 namespace ridgeline::test {
@@ -36,7 +36,7 @@ void Rules::operator()(const Multiply& op) const {
   }
 }
 
-// What is only moved keeps its error.
+// A value that is only moved keeps its error.
 void Rules::operator()(const Concat& op) const {
   size_t at = 0;
   for (int64_t r = 0; r < op.rows; ++r) {

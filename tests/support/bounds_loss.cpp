@@ -1,4 +1,4 @@
-// Bounds of weighted cross-entropy and of the losses of single elements.
+// Bounds of weighted cross-entropy and of the element-wise losses.
 #include "tests/support/bounds_rules.h"
 
 namespace ridgeline::test {
@@ -37,7 +37,7 @@ ClassTargets targets_of(const Rules& rules, const Op& op) {
 
 // An element of x with its target and weight, as ElementwiseLoss pairs them.
 struct Element {
-  double x, target, weight, error;  // of x and target together
+  double x, target, weight, error;  // error: of x and target together
   double x_error, target_error;
 };
 

@@ -26,7 +26,7 @@ struct Moments {
   Approx mean, var;
 };
 
-// Of at(0), ..., at(count - 1), the squares taken of distances from the mean.
+// The moments of at(0), ..., at(count - 1), with squares of distances from the mean.
 template <typename At>
 Moments moments(int64_t count, double u, At at) {
   const Approx size{double(count), 0, u};
@@ -159,7 +159,7 @@ void Rules::operator()(const GroupNormGrad& op) const {
   }
 }
 
-// Seen before the op, which changes the running statistics.
+// Computed before the op, which changes the running statistics.
 void Rules::operator()(const BatchNorm& op) const {
   const double u = this->u(op.x), count = double(op.count());
   for (int64_t c = 0; c < op.in.c; ++c) {

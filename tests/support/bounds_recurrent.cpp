@@ -14,7 +14,7 @@ struct Bounded {
   double least = 0;    // below which a store may lose everything
 
   N constant(double value) const { return {value, 0, u}; }
-  // The natural scale of a gate is 1: an error that is small beside 1 is small in all it does.
+  // The natural scale of a gate is 1: an error that is small compared with 1 has a small effect.
   N sigmoid(N x) const {
     const double y = cpu::Doubled::sigmoid(x.value);
     return {y, y * (1 - y) * x.error + 0.05 * x.error * x.error + kUlps * u, u};
@@ -32,7 +32,7 @@ struct Bounded {
     const double size = std::abs(x.value) + x.error;
     return {x.value, size == 0 ? 0.0 : x.error + storing * size + least, u};
   }
-  // A sum in any order, `start` included.
+  // A sum in any order, including `start`.
   N dot(N start, const N* a, int64_t sa, const N* b, int64_t sb, int64_t n) const {
     double value = start.value, size = std::abs(start.value), spread = start.error;
     for (int64_t i = 0; i < n; ++i) {
@@ -48,7 +48,7 @@ struct Bounded {
 
 using Numbers = std::vector<Approx>;
 
-// What an op reads, with its bounds; and room for what it writes.
+// An operand that an op reads, with its bounds; or memory for one that it writes.
 class Operand {
  public:
   Operand(const Rules& rules, const Value& value, bool read) : rules_(rules), value_(value) {
@@ -59,7 +59,7 @@ class Operand {
     }
   }
   Approx* data() { return value_ ? numbers_.data() : nullptr; }
-  // The bounds, against the oracle's values. `rounded`: the numbers were rounded as they were made.
+  // Stores the bounds relative to the oracle's values. `rounded`: the numbers are already rounded.
   void store(bool rounded) {
     if (!value_) return;
     for (int64_t i = 0; i < value_.shape.numel(); ++i) {

@@ -9,7 +9,7 @@
 
 namespace ridgeline::test {
 
-// Roundings of a function like tanh or exp in units of u (half an ulp): a good polynomial takes
+// Roundings of a function like tanh or exp in units of u (half an ulp): a good polynomial needs
 // four.
 constexpr double kUlps = 8;
 
@@ -23,23 +23,24 @@ inline double factor_roundoff(Precision precision) {
   switch (precision) {
     case Precision::tf32:
       return 2 * 0x1p-11;
-    case Precision::fp32x3:  // 5 for what three products of split factors leave out, 3 for sums
-                             // that
-      return 8 * 0x1p-22;    // the tensor cores cut off instead of rounding
+    case Precision::fp32x3:
+      // 5 for what three products of split factors leave out, 3 for sums that the tensor cores
+      // truncate instead of rounding.
+      return 8 * 0x1p-22;
     default:
       return 0.0;
   }
 }
 
-// Below this a store may lose everything (fp32 kernels may flush subnormal numbers).
+// Below this a store may lose everything (fp32 kernels may flush subnormal numbers to zero).
 inline double smallest_normal(DType dtype) {
   return dtype == DType::fp64 ? 0x1p-1022 : dtype == DType::fp16 ? 0x1p-14 : 0x1p-126;
 }
 
 using Errors = std::vector<std::vector<double>>;
 
-// The bound of each op. Each rule sees the values after the op ran, but for the updates, which
-// change what they read: those see the values before.
+// The bound of each op. Each rule reads the values after the op ran, except for the updates, which
+// change their operands: those read the values before.
 struct Rules {
   const Program& program;
   const Arrays& values;
@@ -50,14 +51,14 @@ struct Rules {
   double e(const Value& value, int64_t i) const { return errors[size_t(value.id)][size_t(i)]; }
   double u(const Value& value) const { return accumulate_roundoff(value.dtype); }
 
-  // The bound of an element whose computation may be off by `error`, after its store. What is zero
-  // for certain (a dropped element, relu of a negative number) stays so.
+  // The bound of an element whose computation may be off by `error`, after its store. A certain
+  // zero (a dropped element, relu of a negative number) stays zero.
   void store(const Value& value, int64_t i, double error) const {
     const double size = std::abs(val(value)[i]) + error;
     err(value)[size_t(i)] =
         size == 0 ? 0.0 : error + unit_roundoff(value.dtype) * size + smallest_normal(value.dtype);
   }
-  // The same for a number that carries its bound; needs no value after the op.
+  // As above, for a number that carries its bound; does not need the value after the op.
   void store(const Value& value, int64_t i, const Approx& number) const {
     const double size = std::abs(number.value) + number.error;
     err(value)[size_t(i)] =
@@ -129,7 +130,7 @@ struct Rules {
   void operator()(const Transpose& op) const;
   void operator()(const Upsample& op) const;
   void operator()(const UpsampleGrad& op) const;
-  // Layers from outside have no reference to be compared with.
+  // Layers from outside have no reference to compare with.
   void operator()(const Custom&) const {}
   void operator()(const CustomGrad&) const {}
 

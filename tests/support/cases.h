@@ -24,45 +24,45 @@ struct Case {
 std::vector<Case> op_cases(DType dtype);
 // Ops that kernels like to fuse: linear and activation, loss and gradient, backward and update.
 std::vector<Case> fused_cases(DType dtype);
-// Of bf16 and fp16: ops that mix the half type with fp32 (biases, gradients, weights with copies).
+// For bf16 and fp16: ops that mix the half type with fp32 (biases, gradients, weights with copies).
 std::vector<Case> mixed_cases(DType dtype);
-// Whole training steps of small networks, some of several steps a launch.
+// Whole training steps of small networks, some with several steps per launch.
 std::vector<Case> training_cases(DType dtype);
-// Recurrent layers, embeddings and what surrounds them: each op alone (part of op_cases), and
+// Recurrent layers, embeddings and the ops around them: each op alone (part of op_cases), and
 // forward and backward passes of a layer.
 std::vector<Case> recurrent_op_cases(DType dtype);
 std::vector<Case> recurrent_cases(DType dtype);
-// Recurrent layers of more hidden units than a tile has, for kernels that distribute them over a
+// Recurrent layers with more hidden units than a tile has, for kernels that distribute them over a
 // GPU.
 std::vector<Case> wide_recurrent_cases(DType dtype);
-// Gradients of weights over more rows, and of more columns, than the CPU's products take at once.
+// Gradients of weights over more rows, and with more columns, than the CPU's products take at once.
 std::vector<Case> long_recurrent_cases(DType dtype);
-// A layer whose weights fill a GPU's chip or find no room there, forward, and with its gradients.
+// A layer whose weights fill a GPU's chip or do not fit on it, forward, and with its gradients.
 Case large_rnn_case(DType dtype, CellKind cell, int64_t steps, int64_t batch, int64_t hidden);
 Case large_rnn_training_case(DType dtype, CellKind cell, int64_t steps, int64_t batch,
                              int64_t hidden);
-// Losses of single elements and weighted cross-entropy, group and root-mean-square normalisation
-// (parts of op_cases).
+// Element-wise losses and weighted cross-entropy, group and root-mean-square normalisation (parts
+// of op_cases).
 std::vector<Case> loss_cases(DType dtype);
 std::vector<Case> group_norm_cases(DType dtype);
 // Values that are joined and rearranged (part of op_cases).
 std::vector<Case> join_cases(DType dtype);
 std::vector<Case> rearrange_cases(DType dtype);
-// Convolutions over characters, the place of the largest class (part of op_cases).
+// Convolutions over characters, the index of the largest class (part of op_cases).
 std::vector<Case> text_op_cases(DType dtype);
-// Whole nets for up to eight samples as inference has them, in fp32: perceptrons and recurrent
-// nets, with state that goes on from call to call and without.
+// Whole networks for inference of up to eight samples, in fp32: perceptrons and recurrent networks,
+// with and without state that is kept between calls.
 std::vector<Case> inference_cases();
 // A perceptron for n samples of these widths, whose samples are bytes.
 Case inference_case(int64_t n, const std::vector<int64_t>& widths, DType dtype);
 // Training steps with more samples than a tile of a matrix product.
 std::vector<Case> tall_training_cases(DType dtype);
-// All of the above but the tall and the wide ones.
+// All of the above except the tall and the wide ones.
 std::vector<Case> all_cases(DType dtype);
-// Blocks of 1-D convolution networks as inference has them, in channels that kernels of channels
-// take.
+// Blocks of 1-D convolution networks for inference, with numbers of channels that the kernels
+// support.
 std::vector<Case> small_signal_cases(DType dtype);
-// Such blocks one after the other.
+// Such blocks in sequence.
 Case signal_net_case(DType dtype);
 
 constexpr DType kFloats[] = {DType::fp64, DType::fp32, DType::bf16, DType::fp16};
@@ -73,7 +73,7 @@ constexpr ActivationKind kActivations[] = {
 constexpr LossFn kLossFns[] = {LossFn::mae, LossFn::huber, LossFn::bce_with_logits,
                                LossFn::quantile};
 
-// Makes a case value by value.
+// Builds a case value by value.
 class CaseBuilder {
  public:
   CaseBuilder(std::string name, DType dtype);
@@ -84,8 +84,8 @@ class CaseBuilder {
   Value state(std::string name, const Shape& shape, Fill fill = normal(1));
   Value temp(std::string name, const Shape& shape);
   Value out(std::string name, const Shape& shape);
-  // In the accumulator dtype: fp32, or fp64 in an fp64 case. Optimizer state and fp32 gradients
-  // have it.
+  // In the accumulator dtype: fp32, or fp64 in an fp64 case. Used for optimizer state and fp32
+  // gradients.
   Value accumulator(std::string name, const Shape& shape, Role role, Fill fill = normal(1));
   Value copy(const Value& w);  // of the case's dtype
   Value loss_scale(double value);
@@ -93,7 +93,7 @@ class CaseBuilder {
   Value make(std::string name, DType dtype, const Shape& shape, Role role, Fill fill,
              int64_t below = 1);
   Value labels(const Shape& shape, int64_t classes);
-  // What changes between steps; made on first use. Single ops run at the third of four steps.
+  // Values that change between steps; made on first use. Single ops run at the third of four steps.
   Value tick();
   Value step();
   Value lr();

@@ -24,10 +24,10 @@ double rms(const std::vector<double>& a, const std::vector<double>& b) {
   return std::sqrt(sum / double(b.size()));
 }
 
-// Over many ops in a 16-bit type the worst case grows far beyond what happens, so that such spans
-// are also, their fp32 weights included, held, value by value, to a few times the error of a rerun
-// of the reference kernels in the same types. Values of few elements are left to the bounds: there
-// the rerun may be lucky.
+// Over many ops in a 16-bit type the worst-case bound is far larger than real errors. Such spans,
+// including their fp32 weights, must therefore also be within a few times the error of a rerun of
+// the reference kernels in the same types, value by value. Values with few elements are left to the
+// bounds, because the rerun may be lucky there.
 testing::AssertionResult like_the_rerun(const std::vector<double>& got,
                                         const std::vector<double>& want,
                                         const std::vector<double>& rerun, double roundoff) {

@@ -11,9 +11,9 @@
 
 namespace ridgeline::test {
 
-// Whether each element of `got` is within its bound of `want`. An element that the oracle leaves as
-// it was (NaN: the losses of other steps) must be left. Says the worst element and how far it is
-// off in bounds.
+// Whether each element of `got` is within its bound of `want`. An element that the oracle does not
+// write (NaN: the losses of other steps) must stay unwritten. The message names the worst element
+// and its error in bounds.
 testing::AssertionResult within(const std::vector<double>& got, const std::vector<double>& want,
                                 const std::vector<double>& bound);
 

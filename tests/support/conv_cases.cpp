@@ -18,7 +18,8 @@ Fill filter(const Conv2dShape& shape) {
 
 }  // namespace
 
-// Ones, primes, tails, strides that leave a rest, windows as large as the padded image, groups.
+// Ones, primes, tails, strides that leave a remainder, windows as large as the padded image,
+// groups.
 std::vector<ConvCase> conv_shapes() {
   return {
       {1, {{1, 1, 1}, 1, {slide(1), slide(1)}, 1}},
@@ -235,8 +236,8 @@ std::vector<Case> conv_cases(DType dtype) {
   return all;
 }
 
-// conv, activation, pool and their backward passes, as lowering puts them. `kept`: the intermediate
-// values are read later, so that a kernel may not skip them.
+// conv, activation, pool and their backward passes, in the order of lowering. `kept`: the
+// intermediate values are read later, so that a kernel may not skip them.
 std::vector<Case> fused_conv_cases(DType dtype) {
   std::vector<Case> all;
   const PoolShape halves{{}, {slide(2, 2), slide(2, 2)}};
@@ -264,7 +265,7 @@ std::vector<Case> fused_conv_cases(DType dtype) {
           const Value da = made("da", out), dz = made("dz", out);
           c.add(MaxPoolGrad{a, y, c.in("dy", small), da, pool});
           c.add(ActivationGrad{kind, a, da, dz});
-          // The lowest layer of a net has no use for the input's gradient.
+          // The lowest layer of a network does not need the input's gradient.
           const bool lowest = kind == ActivationKind::tanh && shape.in.c <= 4;
           if (!lowest) c.add(Conv2dGradX{dz, w, c.out("dx", in), shape});
           const Value db = b ? c.out("db", {shape.k}) : Value{};
@@ -279,8 +280,8 @@ std::vector<Case> fused_conv_cases(DType dtype) {
 
 namespace {
 
-// Three convolutions that follow one another; the second's sums are long, the last has no pool.
-// `kept`: what the second reads is wanted later.
+// Three convolutions in sequence; the second's sums are long, and the last has no pool. `kept`: the
+// input of the second is read later.
 Case chained_convs(DType dtype, bool kept) {
   CaseBuilder c(kept ? "chained conv2d, kept" : "chained conv2d", dtype);
   constexpr int64_t kItems = 7;
@@ -312,8 +313,8 @@ Case chained_convs(DType dtype, bool kept) {
   return c.done();
 }
 
-// A convolution with its activation and pool, or alone, whose sums are long: kernels with fewer
-// multiplications take them.
+// A convolution with its activation and pool, or alone, whose sums are long enough for kernels with
+// fewer multiplications.
 Case long_conv(DType dtype, const ConvCase& conv, bool pooled) {
   const auto& [n, shape] = conv;
   CaseBuilder c((pooled ? "long sums, pooled: " : "long sums: ") + to_string(conv), dtype);

@@ -48,8 +48,8 @@ void add_loss_and_gradient(Cases& all, DType dtype) {
   }
 }
 
-// A last layer, its loss and the way back to the activation before it, as lowering puts them.
-// `kept`: the gradient of what the layer read is wanted outside.
+// A last layer, its loss and the backward pass to the activation before it, in the order of
+// lowering. `kept`: the gradient of the layer's input is read outside.
 void add_head(Cases& all, DType dtype) {
   constexpr int64_t kHeads[][3] = {{1, 1, 2}, {3, 5, 3}, {9, 37, 10}, {33, 130, 16}, {5, 64, 17}};
   for (const auto& [n, in, out] : kHeads) {
@@ -79,7 +79,7 @@ void add_head(Cases& all, DType dtype) {
   }
 }
 
-// `kept`: the gradients are wanted outside, so that a kernel must write them.
+// `kept`: the gradients are read outside, so that a kernel must write them.
 void add_backward_update(Cases& all, DType dtype) {
   for (const auto& [n, in, out] : kShapes) {
     for (const std::string how : {"sgd", "momentum", "nesterov", "adam", "adamw"}) {
@@ -102,7 +102,7 @@ void add_backward_update(Cases& all, DType dtype) {
   }
 }
 
-// The gradients of one layer, added up over ranks (of which there is one), and the update.
+// The gradients of one layer, summed over ranks (of which there is one), and the update.
 void add_summed_update(Cases& all, DType dtype) {
   for (const auto& [n, in, out] : kShapes) {
     for (const std::string how : {"sgd", "momentum", "adam"}) {

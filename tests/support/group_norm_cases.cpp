@@ -9,7 +9,7 @@ struct GroupShape {
   int64_t n, groups, channels, spatial;  // channels of a group
 };
 
-// Ones, tails, single channels a group, one group of all channels, channels of one number.
+// Ones, tails, single channels per group, one group of all channels, channels of one number.
 constexpr GroupShape kShapes[] = {{1, 1, 1, 1},  {3, 1, 37, 1},  {5, 4, 1, 9}, {4, 3, 2, 17},
                                   {2, 2, 8, 49}, {33, 1, 10, 1}, {7, 5, 3, 1}, {2, 1, 4, 100}};
 

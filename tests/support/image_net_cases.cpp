@@ -14,8 +14,8 @@ Window window(int64_t kernel, int64_t stride, int64_t pad) {
   return {Slide{kernel, stride, pad, 1}, Slide{kernel, stride, pad, 1}};
 }
 
-// Layers over images one after the other, then their backward passes, as lowering puts them;
-// without those it is inference.
+// Layers over images in sequence, then their backward passes, in the order of lowering; without
+// those it is inference.
 class Net {
  public:
   Net(std::string name, DType dtype, bool trains, const Image& in)
@@ -108,8 +108,8 @@ class Net {
     });
   }
 
-  // Remembers this place; a later add() joins it with what the layers after it give. The gradient
-  // of the place is the sum of both ways.
+  // Marks this place; a later add() joins it with the output of the layers after it. The gradient
+  // of the place is the sum of both branches.
   void fork() {
     skip_ = x_;
     forked_ = true;  // the sum follows the gradient of the next layer's input
@@ -127,7 +127,7 @@ class Net {
   }
 
   Case done() {
-    // A last op keeps the result in plain memory, as a linear layer behind it would.
+    // A last op keeps the result in plain memory, as a linear layer after it would.
     const Value y = c_.out("y", shape());
     c_.add(Activation{ActivationKind::tanh, x_, y});
     if (trains_) {
@@ -155,8 +155,8 @@ class Net {
   std::vector<std::function<Value(const Value&)>> back_;
 };
 
-// Every neighbour that two of these layers have in a network of the usual kind. `channels` fill no
-// block of 8 or 16 but for 16 itself.
+// Every pair of neighbours that these layers have in a typical network. `channels` do not fill a
+// block of 8 or 16, except for 16 itself.
 Case image_net(DType dtype, ActivationKind kind, int64_t channels, bool trains) {
   Net net(fmt::format("net of {} channels with {}{}", channels, name(kind),
                       trains ? "" : ", inference"),

@@ -12,7 +12,7 @@ using Cases = std::vector<Case>;
 // How a net begins: with bytes that are scaled, with floats, or with codes of an embedding.
 enum class Begin { bytes, floats, codes };
 
-// A net value by value, as lowering for inference writes it.
+// A network built value by value, as lowering for inference writes it.
 class Net {
  public:
   Net(std::string name, int64_t samples, DType dtype = DType::fp32)
@@ -59,7 +59,7 @@ class Net {
     c_.add(Activation{kind, x_, y});
     x_ = y;
   }
-  // `carried`: begins with a state, and a copy at the end keeps the one it ends with.
+  // `carried`: begins with a state, and a copy at the end keeps the final one.
   void recurrent(CellKind cell, int64_t steps, int64_t hidden, bool carried, bool bias = true) {
     const RnnShape s{cell, Direction::forward, steps, n_, x_.shape.numel() / n_ / steps, hidden};
     RnnDirections w;
@@ -125,7 +125,8 @@ class Net {
 };
 
 void add_perceptrons(Cases& all) {
-  // Widths: one, primes, and one more and less than vectors and panels of every instruction set.
+  // Widths: one, primes, and one more and one less than the vectors and panels of every instruction
+  // set.
   constexpr int64_t kWidths[][4] = {
       {1, 1, 1, 1}, {7, 5, 3, 2}, {36, 17, 16, 10}, {15, 64, 65, 63}, {129, 33, 47, 31}};
   for (const int64_t n : {1, 2, 3, 4, 5, 7, 8}) {

@@ -72,7 +72,8 @@ void add_pads(Cases& all, DType dtype) {
     Extents in, out, before;
     double value;
   };
-  // Paddings, slices along each axis, both in one, all cut off on one side, nothing of x left.
+  // Paddings, slices along each axis, both at once, everything cut off on one side, nothing of x
+  // left.
   for (const Shape& s : {Shape{1, {1, 1, 1}, {1, 1, 3}, {0, 0, 1}, 0},
                          {3, {2, 5, 7}, {2, 9, 10}, {0, 2, 1}, 0},
                          {2, {3, 8, 8}, {4, 10, 10}, {0, 1, 1}, -1.5},

@@ -13,11 +13,11 @@ namespace ridgeline::test {
 
 // A value in one format.
 using Instance = std::pair<ValueId, Format>;
-// What values hold in formats that are not plain, byte for byte.
+// The contents of values in formats that are not plain, byte for byte.
 using Formatted = std::map<Instance, std::vector<std::byte>>;
 
-// Device memory between two guards. It starts as NaN in every float type, so that what a kernel
-// leaves unwritten shows.
+// Device memory between two guards. It starts as NaN in every float type, so that unwritten
+// elements show.
 class Guarded {
  public:
   Guarded(Runtime& runtime, size_t bytes);
@@ -33,7 +33,7 @@ class Guarded {
   DeviceBuffer buffer_;
 };
 
-// The memory of a program's values, each in the formats that were asked for.
+// The memory of a program's values, each in the requested formats.
 class KernelMemory {
  public:
   KernelMemory(Runtime& runtime, const Program& program) : runtime_(runtime), program_(program) {}
@@ -45,8 +45,8 @@ class KernelMemory {
   std::vector<std::byte> bytes(const FormatUse& use);
   void upload(const FormatUse& use, std::span<const std::byte> bytes);
 
-  // Converts a value from one format into another, both of which have their memory, by the first
-  // kernel of `table` that does so. Returns that kernel's name, or "" if there is none.
+  // Converts a value from one format to another, both of which have memory, by the first kernel of
+  // `table` that can. Returns that kernel's name, or "" if there is none.
   std::string convert(const KernelTable& table, ValueId id, const Format& from, const Format& to);
 
   std::vector<std::string> overruns() const;  // values written past their ends
@@ -58,13 +58,13 @@ class KernelMemory {
 };
 
 // The elements that a format has beyond those of the value: those that a conversion of ones does
-// not make one.
+// not set to one.
 std::vector<size_t> padding_of(const FormatUse& use, const Program& program, Runtime& runtime,
                                const KernelTable& table);
 
-// Whether elements of a type at these places are all zero.
+// Whether the elements of a type at these indices are all zero.
 bool all_zero(std::span<const std::byte> bytes, DType dtype, const std::vector<size_t>& places);
-// Makes NaN of elements of a float type at these places.
+// Sets the elements of a float type at these indices to NaN.
 void poison(std::span<std::byte> bytes, DType dtype, const std::vector<size_t>& places);
 
 }  // namespace ridgeline::test

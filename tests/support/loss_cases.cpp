@@ -13,7 +13,7 @@ Value weights(CaseBuilder& c, int64_t count, const Fill& fill) {
   return c.make("weights", DType::fp64, {count}, Role::input, fill);
 }
 
-// A loss and its gradient, each alone and one after the other.
+// A loss and its gradient, each alone and in sequence.
 void add_elementwise(std::vector<Case>& all, DType dtype, LossFn fn, const Shape& shape,
                      int64_t columns, int64_t weight_count) {
   const std::string title = fmt::format("{} {} of {} targets, {} weights", name(fn),

@@ -115,8 +115,8 @@ void add_losses(Cases& all, DType dtype) {
   }
 }
 
-// The norm of scaled gradients and updates by them: a good step, the one after which the scale
-// grows, one that clips, and one whose gradients overflowed.
+// The norm of scaled gradients and updates by them: a good step, one after which the scale grows,
+// one that clips, and one whose gradients overflowed.
 void add_scaling(Cases& all, DType dtype) {
   struct Step {
     const char* name;

@@ -7,7 +7,7 @@ namespace {
 
 using Cases = std::vector<Case>;
 
-// n, in, out: ones, primes, tails of every vector length, and the ordinary.
+// n, in, out: ones, primes, tails of every vector length, and ordinary sizes.
 constexpr int64_t kLinearShapes[][3] = {{1, 1, 1},    {1, 7, 3},    {2, 3, 1},     {3, 1, 5},
                                         {5, 17, 13},  {32, 64, 10}, {33, 100, 31}, {64, 128, 48},
                                         {7, 129, 65}, {8, 257, 16}, {128, 40, 33}, {1, 300, 128}};
@@ -75,8 +75,8 @@ void add_linear(Cases& all, DType dtype) {
   }
 }
 
-// What the gradient of each activation is given: values its output (or input, saves_output) can
-// have.
+// What the gradient of each activation is given: values that its output (or input, saves_output)
+// can have.
 Fill saved(ActivationKind kind) {
   switch (kind) {
     case ActivationKind::relu:
@@ -199,7 +199,7 @@ void add_updates(Cases& all, DType dtype) {
   all.push_back(tick.done());
 }
 
-// Of one rank; tests/dist has several.
+// One rank; tests/dist has several.
 void add_sums(Cases& all, DType dtype) {
   for (const Shape& shape : {Shape{1}, Shape{13}, Shape{10, 100}, Shape{70'001}}) {
     for (const DType wire : {DType::fp32, DType::bf16}) {

@@ -38,7 +38,8 @@ void fill_states(const Arrays& arrays, const Value& value, const Tensor& lengths
   }
 }
 
-// Of what the case's recurrent ops are given: inputs, gradients of outputs, states.
+// Fills the padding of the operands of the case's recurrent ops: inputs, gradients of outputs,
+// states.
 void fill_all_padding(const Case& c, const Arrays& arrays, double with) {
   for (const Op& op : c.program.ops) {
     if (const auto* rnn = std::get_if<Rnn>(&op); rnn != nullptr && rnn->lengths) {
@@ -56,8 +57,8 @@ void fill_all_padding(const Case& c, const Arrays& arrays, double with) {
   }
 }
 
-// The lengths of the samples whose states a value holds, if it is a state that an op hands on: the
-// state of a sample without timesteps is what it was given.
+// The lengths of the samples whose states a value holds, if it is a state that an op passes on: the
+// state of a sample without timesteps is the given one.
 Value lengths_of_state(const Op& op, const Value& value) {
   const auto is_one_of = [&](const Values& all) {
     return std::ranges::any_of(all, [&](const Value& v) { return v && v.id == value.id; });
@@ -69,8 +70,8 @@ Value lengths_of_state(const Op& op, const Value& value) {
   return grad != nullptr && is_one_of({grad->dh0, grad->dc0}) ? grad->lengths : Value{};
 }
 
-// How many numbers of a value that an op writes differ. A NaN is no number: kernels never make one
-// of a case's inputs.
+// How many numbers of a value that an op writes differ. A NaN counts as different: kernels never
+// produce one from a case's inputs.
 int64_t differences(const Op& op, const Value& value, const Arrays& want, const Arrays& got) {
   const Value lengths = lengths_of_state(op, value);
   const std::vector<double> a = want.doubles(value.id), b = got.doubles(value.id);

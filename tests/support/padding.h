@@ -5,12 +5,12 @@
 
 namespace ridgeline::test {
 
-// Whether a case has recurrent layers whose samples have lengths of their own.
+// Whether a case has recurrent layers whose samples have different lengths.
 bool has_padding(const Case& c);
 
-// Checks that what lies behind a sample's last timestep, and the states of a sample without
-// timesteps, enter no result: with NaNs or infinities there every kernel of the runtime's device
-// gives the same numbers as with zeros, wherever it covers ops of the case.
+// Checks that values after a sample's last timestep, and the states of a sample without timesteps,
+// enter no result: with NaNs or infinities there, every kernel of the runtime's device gives the
+// same numbers as with zeros, wherever it covers ops of the case.
 void expect_no_padding(const Case& c, const KernelTable& table, Runtime& runtime,
                        Exercised& exercised);
 

@@ -23,7 +23,7 @@ bool holds(const Formatted& held, ValueId id) {
   return std::ranges::any_of(held, [&](const auto& each) { return each.first.first == id; });
 }
 
-// The kernels behind `first` that take what it has made, up to the end of the case.
+// The kernels after `first` that read what it has written, up to the end of the case.
 void follow(const Case& c, const Kernel& first, const Cover& cover, size_t begin,
             const Arrays& before, const KernelTable& table, Runtime& runtime, Handed& handed) {
   KernelResult made = run_kernel(first, cover, c.program, begin, before, runtime, table);

@@ -13,11 +13,11 @@ constexpr CellKind kCells[] = {CellKind::rnn_relu, CellKind::rnn_tanh, CellKind:
                                CellKind::lstm};
 constexpr Direction kDirections[] = {Direction::forward, Direction::reverse, Direction::both};
 
-// What an op is given beside its sequence.
+// The operands of an op beside its sequence.
 struct Extras {
   bool bias = true, states = false, lengths = false;
   bool final_states = false;  // hT, cT and their gradients
-  bool mixed = false;         // of halves: biases and gradients of weights in fp32
+  bool mixed = false;         // for half types: biases and gradients of weights in fp32
 };
 
 // T, B, in, H: ones, primes, tails of a vector and of a panel of the batch.
@@ -33,7 +33,7 @@ constexpr Sizes kSizes[] = {
     {3, 2, 17, 33, {true, true, true, true}},
     {6, 17, 16, 16, {true, false, false, true}},
     {3, 9, 8, 24, {true, true, false, true, true}},
-    {19, 35, 3, 5, {true, true, true, true}},  // more steps than threads take up at once
+    {19, 35, 3, 5, {true, true, true, true}},  // more timesteps than threads start at once
 };
 
 class RnnCase {
@@ -54,7 +54,7 @@ class RnnCase {
     }
   }
 
-  // Rows of weights that sum to about one, so that errors neither die nor explode.
+  // Rows of weights that sum to about one, so that errors neither vanish nor explode.
   RnnDirections weights(const std::string& layer = "") {
     RnnDirections all;
     for (int64_t d = 0; d < s.directions(); ++d) {
@@ -103,7 +103,7 @@ class RnnCase {
   Value h0, c0, lengths;
 };
 
-// Forward, then all of the backward pass. `kept`: the gate gradients can be seen from outside.
+// Forward, then the whole backward pass. `kept`: the gate gradients can be read from outside.
 Case training_case(DType dtype, const RnnShape& shape, const Extras& extras, bool kept,
                    bool needs_dx) {
   RnnCase r(kept ? "rnn training, kept" : "rnn training", dtype, shape, extras);
@@ -140,7 +140,7 @@ Case forward_case(DType dtype, const RnnShape& shape, const Extras& extras) {
   return r.c.done();
 }
 
-// Layers on each other, each with a reserve.
+// Stacked layers, each with a reserve.
 Case stack_case(DType dtype, const RnnShape& shape, const Extras& extras, int64_t layers) {
   RnnCase r("rnn stack", dtype, shape, extras);
   const bool saves = saved_vectors(shape.cell) > 0;
@@ -264,10 +264,10 @@ std::vector<Case> wide_recurrent_cases(DType dtype) {
     all.push_back(
         stack_case(dtype, {cell, Direction::forward, 6, 37, 24, 136}, {true, true, true, true}, 3));
   }
-  // More than two panels of 16 samples a block.
+  // More than two panels of 16 samples per block.
   all.push_back(training_case(dtype, {CellKind::lstm, Direction::forward, 2, 340, 8, 128},
                               {true, true, true, true}, true, true));
-  // More units than one form of the products by wgmma takes, more samples than one panel of theirs.
+  // More units than one form of the wgmma products takes, and more samples than one of its panels.
   for (const auto& [cell, hidden] : {std::pair{CellKind::gru, 264}, {CellKind::lstm, 520}}) {
     all.push_back(training_case(dtype, {cell, Direction::forward, 2, 33, 4, hidden},
                                 {true, true, true, true}, false, false));

@@ -59,7 +59,7 @@ class FormattedValues {
     before_[{use.value, use.format}] = memory_.bytes(use);
   }
 
-  // Of a value that the kernel had no business to write.
+  // Checks a value that the kernel was not allowed to write.
   void check_unchanged(const FormatUse& use) {
     if (memory_.bytes(use) == before_[{use.value, use.format}]) return;
     fault(use, "is only read, and changed");
@@ -97,7 +97,7 @@ class FormattedValues {
     return kernel;
   }
 
-  // Of a value that `kernel` has just written.
+  // Checks a value that `kernel` has just written.
   void check_padding(const FormatUse& use, const std::string& kernel) {
     if (padding(use.format) == Padding::anything) return;
     const std::vector<size_t> places = padding_of(use, program_, runtime_, table_);
@@ -105,7 +105,7 @@ class FormattedValues {
     fault(use, fmt::format("has padding that {} leaves other than zero", kernel));
   }
 
-  // Of a value that is about to be read.
+  // Poisons a value that is about to be read.
   void poison_padding(const FormatUse& use) {
     if (padding(use.format) == Padding::zero) return;
     std::vector<std::byte> bytes = memory_.bytes(use);

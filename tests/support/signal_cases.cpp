@@ -65,8 +65,8 @@ Case norm(int64_t n, int64_t channels, int64_t length, DType dtype) {
   return c.done();
 }
 
-// A character network of one block of each kind as inference has it: what its kernels hand on to
-// each other.
+// A character network for inference with one block of each kind: its kernels pass values to each
+// other.
 class SignalNet {
  public:
   explicit SignalNet(DType dtype) : c_("signal net", dtype) {
@@ -146,8 +146,8 @@ Case signal_net_case(DType dtype) {
   return net.done();
 }
 
-// All numbers of taps; one output; lengths that are no multiple of a tile or of a pool; more tiles
-// than a chunk has, in one sample and over samples.
+// All numbers of taps; one output; lengths that are not multiples of a tile or of a pool; more
+// tiles than a chunk has, in one sample and over samples.
 std::vector<Case> small_signal_cases(DType dtype) {
   std::vector<Case> all;
   for (const Sizes& sizes :
@@ -160,7 +160,7 @@ std::vector<Case> small_signal_cases(DType dtype) {
     all.push_back(convolution(sizes, dtype, sizes.n % 2 == 1));
   }
   all.push_back(norm(3, 32, 12, dtype));
-  all.push_back(norm(1, 16, 31, dtype));  // a last position that no window holds
+  all.push_back(norm(1, 16, 31, dtype));  // a last position that is in no window
   all.push_back(norm(5, 48, 102, dtype));
   return all;
 }

@@ -12,8 +12,8 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// A number whose products with ordinary ones are finite, though its square hardly is; and one that
-// is not normal in its type.
+// A number whose products with ordinary ones are finite, although its square hardly is; and one
+// that is denormal in its type.
 double large(DType dtype) { return dtype == DType::fp16 ? 200 : 1e18; }
 double denormal(DType dtype) { return dtype == DType::fp16 ? 3e-7 : 2e-39; }
 
@@ -24,7 +24,7 @@ Value first_real(const Case& c) {
   return {};
 }
 
-// The case's numbers with these at every fifth place of the first float value, in turns.
+// The case's numbers with these alternately at every fifth index of the first float value.
 Arrays with(const Case& c, const Value& value, std::initializer_list<double> specials) {
   Arrays arrays = c.inputs();
   size_t next = 0;

@@ -13,7 +13,7 @@ constexpr int64_t kTexts[][5] = {
     {5, 40, 70, 19, 7}, {2, 150, 70, 64, 7}, {33, 11, 2, 33, 4},
 };
 
-// A quarter of the codes, more or less, stand for columns of zeros.
+// About a quarter of the codes stand for columns of zeros.
 int64_t codes(int64_t symbols) { return symbols + 1 + symbols / 4; }
 
 void add_one_hot(Cases& all, DType dtype) {
@@ -53,7 +53,7 @@ void add_argmax(Cases& all, DType dtype) {
   }
 }
 
-// The first block of a character network as inference has it.
+// The first block of a character network for inference.
 void add_blocks(Cases& all, DType dtype) {
   constexpr int64_t kBlocks[][5] = {{1, 3, 2, 1, 1}, {3, 20, 5, 19, 3}, {7, 63, 70, 32, 7}};
   for (const auto& [n, length, symbols, out, kernel] : kBlocks) {
@@ -80,7 +80,7 @@ void add_blocks(Cases& all, DType dtype) {
   }
 }
 
-// Texts moved within their length; what comes in is padding.
+// Texts moved within their length; the space is filled with padding.
 void add_moved(Cases& all, DType dtype) {
   for (const int64_t move : {1, 5, 40}) {
     const int64_t n = 9, length = 31;

@@ -8,8 +8,8 @@
 namespace ridgeline::test {
 namespace {
 
-// One training step in the order that lowering gives: gather, forward, loss, then from the top
-// layer down its gradients and updates (by Adam, and when clipping, after all gradients), tick.
+// One training step in the order of lowering: gather, forward, loss, then from the top layer down
+// its gradients and updates (with Adam, and with clipping, after all gradients), tick.
 class TrainingStep {
  public:
   TrainingStep(const TrainingNet& net, DType dtype)
