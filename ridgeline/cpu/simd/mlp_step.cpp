@@ -18,10 +18,6 @@ constexpr int64_t kRowsToShareBatch = 128;
 // When a sample has at most this many logits, the thread that computes its loss computes them too.
 constexpr int64_t kFewClasses = 64;
 
-// Samples that pass through the net together: enough that w and dw, read once a chunk, cost
-// little, few enough that activations stay in cache.
-constexpr int64_t kChunk = 128;
-
 // Up to this many threads each makes its own batch-major copy of what it multiplies, which is less
 // work than moving the lines of a shared one; more threads share it.
 constexpr int kMostCopies = 4;
