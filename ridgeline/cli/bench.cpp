@@ -9,14 +9,14 @@
 namespace ridgeline::cli {
 namespace {
 
-struct Flags {
+struct BenchMlpFlags {
   engine::BenchOptions options;
   RunFlags run;
   SinceFlags since;
   std::string json, precision = "fp32", weights = "master";
 };
 
-int run(Flags& flags) {
+int run_bench_mlp(BenchMlpFlags& flags) {
   flags.since.check();
   engine::BenchOptions& options = flags.options;
   flags.run.apply(options.run);
@@ -50,7 +50,7 @@ int run(Flags& flags) {
 }  // namespace
 
 void add_bench(CLI::App& app, Action& action) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<BenchMlpFlags>();
   CLI::App* bench = app.add_subcommand("bench", "how fast this machine trains, and of what limit");
   bench->require_subcommand(0, 1);
   declare_compare(*bench, action);
@@ -90,7 +90,7 @@ void add_bench(CLI::App& app, Action& action) {
       "  ridgeline bench mlp --threads 1 --only 784-512-10:128 --json bench.json");
   command->callback([flags, &action] {
     action.run = [flags, &action] {
-      return alone("bench mlp", action, [&] { return run(*flags); });
+      return alone("bench mlp", action, [&] { return run_bench_mlp(*flags); });
     };
   });
 }

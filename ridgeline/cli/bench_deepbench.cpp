@@ -9,7 +9,7 @@
 namespace ridgeline::cli {
 namespace {
 
-struct Flags {
+struct BenchDeepbenchFlags {
   engine::DeepbenchOptions options;
   BenchFlags bench;
 };
@@ -23,7 +23,7 @@ void print(const engine::DeepbenchLine& line) {
                          line.part == "all-reduce" ? "B/s" : "FLOP/s", limit));
 }
 
-int run(Flags& flags, Communicator& ranks) {
+int run_bench_deepbench(BenchDeepbenchFlags& flags, Communicator& ranks) {
   engine::DeepbenchOptions& options = flags.options;
   flags.bench.apply(options.run);
   options.ranks = &ranks;
@@ -43,7 +43,7 @@ int run(Flags& flags, Communicator& ranks) {
 }  // namespace
 
 void add_bench_deepbench(CLI::App& bench, Action& action) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<BenchDeepbenchFlags>();
   CLI::App* command = bench.add_subcommand(
       "deepbench",
       "DeepBench's training shapes: products, convolutions, recurrent layers, and sums "
@@ -68,7 +68,8 @@ void add_bench_deepbench(CLI::App& bench, Action& action) {
       "  mpirun -n 4 ridgeline bench deepbench --part all-reduce");
   command->callback([flags, &action] {
     action.run = [flags, &action] {
-      return with_ranks(action, [&](Communicator& ranks) { return run(*flags, ranks); });
+      return with_ranks(action,
+                        [&](Communicator& ranks) { return run_bench_deepbench(*flags, ranks); });
     };
   });
 }

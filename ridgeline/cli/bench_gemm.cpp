@@ -11,7 +11,7 @@
 namespace ridgeline::cli {
 namespace {
 
-struct Flags {
+struct BenchGemmFlags {
   engine::GemmBenchOptions options;
   BenchFlags bench;
   std::vector<engine::GemmOp> ops{engine::GemmOp::tn, engine::GemmOp::nn, engine::GemmOp::nt};
@@ -27,7 +27,7 @@ void print(const engine::GemmBenchLine& line) {
                        100 * line.limit_fraction, line.kernel, line.planned ? "  <- planned" : ""));
 }
 
-int run(Flags& flags) {
+int run_bench_gemm(BenchGemmFlags& flags) {
   flags.bench.since.check();
   engine::GemmBenchOptions& options = flags.options;
   flags.bench.apply(options.run);
@@ -52,7 +52,7 @@ int run(Flags& flags) {
 }  // namespace
 
 void add_bench_gemm(CLI::App& bench, Action& action) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<BenchGemmFlags>();
   CLI::App* command = bench.add_subcommand(
       "gemm", "matrix products by every way that computes them, over shapes and transpositions");
   const std::map<std::string, engine::GemmOp> ops{
@@ -88,7 +88,7 @@ void add_bench_gemm(CLI::App& bench, Action& action) {
       "  ridgeline bench gemm --suite deepbench --device cuda --precision bf16 --csv gemm.csv");
   command->callback([flags, &action] {
     action.run = [flags, &action] {
-      return alone("bench gemm", action, [&] { return run(*flags); });
+      return alone("bench gemm", action, [&] { return run_bench_gemm(*flags); });
     };
   });
 }

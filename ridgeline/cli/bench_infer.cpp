@@ -9,7 +9,7 @@
 namespace ridgeline::cli {
 namespace {
 
-struct Flags {
+struct BenchInferFlags {
   ConfigFlags config;
   std::vector<int64_t> batch{256};
   double seconds = 0.5;
@@ -32,7 +32,7 @@ std::string ops_table(const std::vector<engine::OpTime>& ops) {
   return text;
 }
 
-int run(const Flags& flags) {
+int run_bench_infer(const BenchInferFlags& flags) {
   flags.since.check();
   const engine::Config config = flags.config.load();
   const bool table = flags.json != "-";
@@ -64,7 +64,7 @@ int run(const Flags& flags) {
 }  // namespace
 
 void add_bench_infer(CLI::App& bench, Action& action) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<BenchInferFlags>();
   CLI::App* command = bench.add_subcommand(
       "infer",
       "a config's network on random samples that lie on the device, bytes to probabilities");
@@ -87,7 +87,7 @@ void add_bench_infer(CLI::App& bench, Action& action) {
       "  ridgeline bench infer configs/fashion-lenet72.toml --batch 100,1000,10000 --ops");
   command->callback([flags, &action] {
     action.run = [flags, &action] {
-      return alone("bench infer", action, [&] { return run(*flags); });
+      return alone("bench infer", action, [&] { return run_bench_infer(*flags); });
     };
   });
 }

@@ -10,7 +10,7 @@
 namespace ridgeline::cli {
 namespace {
 
-struct Flags {
+struct BenchRnnFlags {
   engine::RnnBenchOptions options;
   BenchFlags bench;
   std::string svg;
@@ -26,7 +26,7 @@ void print(const engine::RnnBenchLine& line) {
           engine::engineering(line.flops_per_second), 100 * line.limit_fraction));
 }
 
-int run(Flags& flags) {
+int run_bench_rnn(BenchRnnFlags& flags) {
   flags.bench.since.check();
   engine::RnnBenchOptions& options = flags.options;
   flags.bench.apply(options.run);
@@ -50,7 +50,7 @@ int run(Flags& flags) {
 }  // namespace
 
 void add_bench_rnn(CLI::App& bench, Action& action) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<BenchRnnFlags>();
   engine::RnnBenchOptions& options = flags->options;
   CLI::App* command = bench.add_subcommand(
       "rnn", "recurrent layers, forward and training, by every kernel that can; us a time step");
@@ -93,7 +93,7 @@ void add_bench_rnn(CLI::App& bench, Action& action) {
       "  ridgeline bench rnn --device cuda --precision bf16 --hidden 1024 --batch 16 --steps 128");
   command->callback([flags, &action] {
     action.run = [flags, &action] {
-      return alone("bench rnn", action, [&] { return run(*flags); });
+      return alone("bench rnn", action, [&] { return run_bench_rnn(*flags); });
     };
   });
 }

@@ -11,7 +11,7 @@
 namespace ridgeline::cli {
 namespace {
 
-struct Flags {
+struct DataFlags {
   std::string name, data;
   data::GetOptions get;
 };
@@ -19,7 +19,7 @@ struct Flags {
 }  // namespace
 
 void add_data(CLI::App& app, Action& action) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<DataFlags>();
   CLI::App* group =
       app.add_subcommand("data", "data sets: list, check and get named ones, describe your own");
   group->require_subcommand(1);

@@ -12,13 +12,13 @@
 namespace ridgeline::cli {
 namespace {
 
-struct Flags {
+struct EvalFlags {
   std::string model, set, data, precision, json, target;
   bool train_part = false, strict = false;
   RunFlags run;
 };
 
-int run(const Flags& flags, Communicator& ranks) {
+int run_eval(const EvalFlags& flags, Communicator& ranks) {
   engine::ModelOptions options;
   flags.run.apply(options.run);
   options.precision = parse_model_precision(flags.precision);
@@ -72,7 +72,7 @@ int run(const Flags& flags, Communicator& ranks) {
 }  // namespace
 
 void add_eval(CLI::App& app, Action& action) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<EvalFlags>();
   CLI::App* command = app.add_subcommand("eval", "loss and accuracy of a trained model");
   declare_model(*command, action, flags->model);
   command
@@ -99,7 +99,7 @@ void add_eval(CLI::App& app, Action& action) {
       "  ridgeline eval runs/fashion/model.safetensors --on mnist --json result.json");
   command->callback([flags, &action] {
     action.run = [flags, &action] {
-      return with_ranks(action, [&](Communicator& ranks) { return run(*flags, ranks); });
+      return with_ranks(action, [&](Communicator& ranks) { return run_eval(*flags, ranks); });
     };
   });
 }

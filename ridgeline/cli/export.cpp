@@ -11,12 +11,12 @@
 namespace ridgeline::cli {
 namespace {
 
-struct Flags {
+struct ExportFlags {
   std::string model, onnx, weights = "fp32";
   int64_t opset = 17;
 };
 
-int run(const Flags& flags) {
+int run_export(const ExportFlags& flags) {
   if (flags.weights != "fp32" && flags.weights != "fp16") {
     throw_error(ErrorKind::usage, "--weights {}: no such type; use fp32 or fp16",
                 quote(flags.weights));
@@ -41,7 +41,7 @@ bool is_our_onnx(std::string_view head) {
 }  // namespace
 
 void add_export(CLI::App& app, Action& action) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<ExportFlags>();
   CLI::App* command = app.add_subcommand("export", "an ONNX file from a model file");
   declare_model(*command, action, flags->model);
   command->add_option("--onnx", flags->onnx, "ONNX file to write")->required()->type_name("FILE");
@@ -57,7 +57,9 @@ void add_export(CLI::App& app, Action& action) {
       "  ridgeline export runs/fashion --onnx fashion.onnx\n"
       "  ridgeline export model.safetensors --onnx small.onnx --opset 13 --weights fp16");
   command->callback([flags, &action] {
-    action.run = [flags, &action] { return alone("export", action, [&] { return run(*flags); }); };
+    action.run = [flags, &action] {
+      return alone("export", action, [&] { return run_export(*flags); });
+    };
   });
 }
 

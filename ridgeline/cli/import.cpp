@@ -13,7 +13,7 @@
 namespace ridgeline::cli {
 namespace {
 
-struct Flags {
+struct ImportFlags {
   std::string file, out, input_shape, images;
   engine::OnnxOptions onnx;
   bool strict = false;
@@ -43,7 +43,7 @@ std::optional<data::ScaleKind> parse_images(const std::string& text) {
   throw_error(ErrorKind::usage, "--images {}: no such scale; use raw or unit", quote(text));
 }
 
-int run(Flags& flags) {
+int run_import(ImportFlags& flags) {
   if (!flags.input_shape.empty()) flags.onnx.graph.input = parse_shape(flags.input_shape);
   flags.onnx.images = parse_images(flags.images);
   engine::ModelOptions options;
@@ -71,7 +71,7 @@ int run(Flags& flags) {
 }  // namespace
 
 void add_import(CLI::App& app, Action& action) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<ImportFlags>();
   CLI::App* command = app.add_subcommand("import", "a model file from an ONNX file");
   command->add_option("model", flags->file, "ONNX file")->required()->type_name("");
   action.files.reads(*command, "the model", flags->file);
@@ -102,7 +102,9 @@ void add_import(CLI::App& app, Action& action) {
       "  ridgeline import lenet.onnx --out lenet.safetensors --images unit --classes\n"
       "  ridgeline import gru.onnx --out gru.safetensors --input-shape 50x8");
   command->callback([flags, &action] {
-    action.run = [flags, &action] { return alone("import", action, [&] { return run(*flags); }); };
+    action.run = [flags, &action] {
+      return alone("import", action, [&] { return run_import(*flags); });
+    };
   });
 }
 

@@ -14,7 +14,7 @@
 namespace ridgeline::cli {
 namespace {
 
-struct Flags {
+struct InferFlags {
   std::string model, input, output = "-", format, input_format, json, trace;
   bool labels_only = false, times = false;
   engine::InferOptions options;
@@ -60,7 +60,7 @@ engine::InputFormat parse_input_format(const std::string& name) {
               "--input-format '{}': no such format; use idx, raw, csv, lines or jsonl", name);
 }
 
-int run_generate(Flags& flags) {
+int run_generate(InferFlags& flags) {
   flags.generate.model = flags.options.model;
   const engine::GenerateReport report = engine::generate(flags.model, flags.generate);
   engine::Progress progress;
@@ -79,7 +79,7 @@ int run_generate(Flags& flags) {
   return 0;
 }
 
-void show(const Flags& flags, const engine::InferReport& report) {
+void show(const InferFlags& flags, const engine::InferReport& report) {
   engine::Progress progress;
   for (const std::string& warning : report.warnings) progress.warning(warning);
   const bool several = report.ranks.size() > 1 || report.ranks.front().devices.size() > 1;
@@ -96,7 +96,7 @@ void show(const Flags& flags, const engine::InferReport& report) {
   write_text(flags.trace, timeline.to_json());
 }
 
-int run(Flags& flags, Communicator& ranks) {
+int run_infer(InferFlags& flags, Communicator& ranks) {
   flags.options.format = parse_format(flags.format);
   flags.options.input.format = parse_input_format(flags.input_format);
   flags.run.apply(flags.options.model.run);
@@ -126,7 +126,7 @@ int run(Flags& flags, Communicator& ranks) {
   return 0;
 }
 
-void declare_input(CLI::App& command, Flags& flags) {
+void declare_input(CLI::App& command, InferFlags& flags) {
   command
       .add_option("--input-format", flags.input_format,
                   "idx, raw, csv, lines or jsonl; default: by the file")
@@ -144,7 +144,7 @@ void declare_input(CLI::App& command, Flags& flags) {
 }
 
 // Results grow in a file beside the output (engine::OutputFile).
-void declare_output(CLI::App& command, Action& action, Flags& flags) {
+void declare_output(CLI::App& command, Action& action, InferFlags& flags) {
   command.add_option("--output", flags.output, "where to write; - is stdout, the default")
       ->type_name("FILE");
   action.files.writes(command, "--output", [&flags] {
@@ -157,7 +157,7 @@ void declare_output(CLI::App& command, Action& action, Flags& flags) {
   });
 }
 
-void declare_ranks(CLI::App& command, Action& action, Flags& flags) {
+void declare_ranks(CLI::App& command, Action& action, InferFlags& flags) {
   engine::InferOptions& options = flags.options;
   command
       .add_option("--transport", options.transport,
@@ -184,7 +184,7 @@ void declare_ranks(CLI::App& command, Action& action, Flags& flags) {
 }  // namespace
 
 void add_infer(CLI::App& app, Action& action) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<InferFlags>();
   CLI::App* command =
       app.add_subcommand("infer", "labels and probabilities of images and texts, or new text");
   declare_model(*command, action, flags->model);
@@ -258,7 +258,7 @@ void add_infer(CLI::App& app, Action& action) {
       "  ridgeline infer runs/shakespeare --generate 500 --temperature 0.8 --prompt \"ROMEO:\"");
   command->callback([flags, &action] {
     action.run = [flags, &action] {
-      return with_ranks(action, [&](Communicator& ranks) { return run(*flags, ranks); });
+      return with_ranks(action, [&](Communicator& ranks) { return run_infer(*flags, ranks); });
     };
   });
 }

@@ -7,13 +7,13 @@
 namespace ridgeline::cli {
 namespace {
 
-struct Flags {
+struct InfoFlags {
   RunFlags run;
   bool measure = false, list_kernels = false;
   std::string json;
 };
 
-int run(const Flags& flags, Communicator& ranks) {
+int run_info(const InfoFlags& flags, Communicator& ranks) {
   if (flags.list_kernels) {
     if (ranks.is_root()) write_text("-", engine::kernel_list());
     return 0;
@@ -30,7 +30,7 @@ int run(const Flags& flags, Communicator& ranks) {
 }  // namespace
 
 void add_info(CLI::App& app, Action& action) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<InfoFlags>();
   CLI::App* command =
       app.add_subcommand("info", "this build, this machine and its measured ceilings");
   command->add_flag("--measure", flags->measure, "measure the ceilings again");
@@ -45,7 +45,7 @@ void add_info(CLI::App& app, Action& action) {
       "  mpirun -n 2 ridgeline info      which MPI, and whether it is CUDA-aware");
   command->callback([flags, &action] {
     action.run = [flags, &action] {
-      return with_ranks(action, [&](Communicator& ranks) { return run(*flags, ranks); });
+      return with_ranks(action, [&](Communicator& ranks) { return run_info(*flags, ranks); });
     };
   });
 }

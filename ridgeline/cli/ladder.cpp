@@ -13,7 +13,7 @@
 namespace ridgeline::cli {
 namespace {
 
-struct Flags {
+struct LadderFlags {
   std::string name, json, svg, rung;
   RunFlags run;
   double seconds = 1;
@@ -22,7 +22,7 @@ struct Flags {
 };
 
 // Runs the same command on ranks for one rung; returns the JSON of their root.
-std::string run_rung_on_ranks(const Flags& flags, const engine::Rung& rung, int ranks) {
+std::string run_rung_on_ranks(const LadderFlags& flags, const engine::Rung& rung, int ranks) {
   const ScratchFolder scratch("ridgeline-ladder");
   const std::filesystem::path file = scratch.path() / "rung.json";
   std::vector<std::string> words{std::filesystem::read_symlink("/proc/self/exe").string(),
@@ -46,7 +46,7 @@ std::string run_rung_on_ranks(const Flags& flags, const engine::Rung& rung, int 
   return read_text_file(file);
 }
 
-int run(const Flags& flags, Communicator& ranks) {
+int run_ladder(const LadderFlags& flags, Communicator& ranks) {
   engine::LadderOptions options;
   flags.run.apply(options.run);
   options.seconds = flags.seconds;
@@ -83,7 +83,7 @@ int run(const Flags& flags, Communicator& ranks) {
 }  // namespace
 
 void add_ladder(CLI::App& app, Action& action) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<LadderFlags>();
   CLI::App* command = app.add_subcommand(
       "ladder", "a network's optimisations one by one, each checked, then timed");
   command
@@ -115,7 +115,7 @@ void add_ladder(CLI::App& app, Action& action) {
       "mlp.svg --json mlp.json");
   command->callback([flags, &action] {
     action.run = [flags, &action] {
-      return with_ranks(action, [&](Communicator& ranks) { return run(*flags, ranks); });
+      return with_ranks(action, [&](Communicator& ranks) { return run_ladder(*flags, ranks); });
     };
   });
 }

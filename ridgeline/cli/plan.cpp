@@ -9,14 +9,14 @@
 namespace ridgeline::cli {
 namespace {
 
-struct Flags {
+struct PlanFlags {
   ConfigFlags config;
   std::string json, network;
   std::vector<int> ranks;
   bool batch_advice = false, all = false, source = false;
 };
 
-int run(const Flags& flags, Communicator& ranks) {
+int run_plan(const PlanFlags& flags, Communicator& ranks) {
   if (ranks.size() > 1 && (!flags.ranks.empty() || flags.batch_advice)) {
     throw_error(ErrorKind::usage, "plan {}: start a single process, without mpirun",
                 flags.batch_advice ? "--batch-advice" : "--ranks");
@@ -55,7 +55,7 @@ int run(const Flags& flags, Communicator& ranks) {
 }  // namespace
 
 void add_plan(CLI::App& app, Action& action) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<PlanFlags>();
   CLI::App* command = app.add_subcommand(
       "plan", "which kernels cover a network's training step, why, and its limit");
   flags->config.declare(*command, action);
@@ -89,7 +89,7 @@ void add_plan(CLI::App& app, Action& action) {
       "plan.json");
   command->callback([flags, &action] {
     action.run = [flags, &action] {
-      return with_ranks(action, [&](Communicator& ranks) { return run(*flags, ranks); });
+      return with_ranks(action, [&](Communicator& ranks) { return run_plan(*flags, ranks); });
     };
   });
 }

@@ -11,7 +11,7 @@
 namespace ridgeline::cli {
 namespace {
 
-struct Flags {
+struct ProfileFlags {
   ConfigFlags config;
   engine::ProfileOptions options;
   std::string json, trace, report;
@@ -31,7 +31,7 @@ bool is_config(const std::string& path) {
   return std::filesystem::path(path).extension() == ".toml";
 }
 
-engine::Profile measure(const Flags& flags, Communicator& ranks) {
+engine::Profile measure(const ProfileFlags& flags, Communicator& ranks) {
   engine::ProfileOptions options = flags.options;
   options.data = flags.config.data;
   options.ranks = &ranks;
@@ -56,7 +56,7 @@ engine::Profile measure(const Flags& flags, Communicator& ranks) {
   return engine::profile_model(flags.config.config, model, options);
 }
 
-int run(const Flags& flags, Communicator& ranks) {
+int run_profile(const ProfileFlags& flags, Communicator& ranks) {
   if (ranks.is_root() && !flags.report.empty()) engine::check_page(flags.report);
   const engine::Profile profile = measure(flags, ranks);
   if (!ranks.is_root()) return 0;
@@ -70,7 +70,7 @@ int run(const Flags& flags, Communicator& ranks) {
 }  // namespace
 
 void add_profile(CLI::App& app, Action& action) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<ProfileFlags>();
   CLI::App* command = app.add_subcommand(
       "profile",
       "where the time of a step goes, kernel by kernel, and how near each kernel is to its roof");
@@ -111,7 +111,7 @@ void add_profile(CLI::App& app, Action& action) {
       "  mpirun -n 4 ridgeline profile configs/bench/mlp-512-b3000.toml");
   command->callback([flags, &action] {
     action.run = [flags, &action] {
-      return with_ranks(action, [&](Communicator& ranks) { return run(*flags, ranks); });
+      return with_ranks(action, [&](Communicator& ranks) { return run_profile(*flags, ranks); });
     };
   });
 }

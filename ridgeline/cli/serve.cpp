@@ -9,7 +9,7 @@
 namespace ridgeline::cli {
 namespace {
 
-struct Flags {
+struct ServeFlags {
   serve::ServeOptions options;
   RunFlags run;
   std::string precision;
@@ -18,7 +18,7 @@ struct Flags {
   int64_t max_body = 16, queue = 1024;                                       // MiB; requests
 };
 
-int run(Flags& flags) {
+int run_serve(ServeFlags& flags) {
   serve::ServeOptions& options = flags.options;
   // With several devices, models are checked against the first.
   std::istringstream devices(flags.run.device);
@@ -62,7 +62,7 @@ void declare_address(CLI::App& command, serve::ServeOptions& options) {
                    "let other machines in without a token (for a network that is closed)");
 }
 
-void declare_batches(CLI::App& command, Flags& flags) {
+void declare_batches(CLI::App& command, ServeFlags& flags) {
   serve::ServeOptions& options = flags.options;
   command
       .add_option("--max-batch", options.max_batch,
@@ -88,7 +88,7 @@ void declare_batches(CLI::App& command, Flags& flags) {
       ->type_name("N");
 }
 
-void declare_limits(CLI::App& command, Flags& flags) {
+void declare_limits(CLI::App& command, ServeFlags& flags) {
   serve::ServeOptions& options = flags.options;
   command.add_option("--io-threads", options.io_threads, "threads of connections (one a core)")
       ->check(CLI::Range(1, 256).description(""))
@@ -119,7 +119,7 @@ void declare_limits(CLI::App& command, Flags& flags) {
 }  // namespace
 
 void add_serve(CLI::App& app, Action& action) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<ServeFlags>();
   serve::ServeOptions& options = flags->options;
   CLI::App* command =
       app.add_subcommand("serve", "answer requests over HTTP (Open Inference Protocol)");
@@ -174,7 +174,9 @@ void add_serve(CLI::App& app, Action& action) {
       "  ridgeline serve --models /srv/models --host 0.0.0.0 --token-file tokens\n"
       "  curl localhost:8000/v2/models/fashion");
   command->callback([flags, &action] {
-    action.run = [flags, &action] { return alone("serve", action, [&] { return run(*flags); }); };
+    action.run = [flags, &action] {
+      return alone("serve", action, [&] { return run_serve(*flags); });
+    };
   });
 }
 

@@ -17,7 +17,7 @@
 namespace ridgeline::cli {
 namespace {
 
-struct Flags {
+struct SweepFlags {
   ConfigFlags config;
   std::string out, csv, json, svg, metric = "accuracy", prune, save_best, report;
   int64_t prune_factor = 3, prune_epochs = 1, ensemble = 0;
@@ -25,12 +25,12 @@ struct Flags {
 };
 
 // Returns where a result goes: the file of its own flag, else the folder of --out.
-std::string place(const Flags& flags, const std::string& flag, const char* name) {
+std::string place(const SweepFlags& flags, const std::string& flag, const char* name) {
   if (!flag.empty() || flags.out.empty()) return flag;
   return (std::filesystem::path(flags.out) / name).string();
 }
 
-std::vector<FileUses::File> files_in_out(const Flags& flags) {
+std::vector<FileUses::File> files_in_out(const SweepFlags& flags) {
   std::vector<FileUses::File> files;
   const auto add = [&](const std::string& flag, const char* name, const Recognise& ours) {
     if (flag.empty()) files.push_back({place(flags, flag, name), ours, true});
@@ -98,7 +98,7 @@ void write_best(const engine::Sweep& result, const std::filesystem::path& file) 
                             result.chosen ? "validation set" : "training loss"));
 }
 
-void write_ensemble(const engine::Sweep& result, const Flags& flags) {
+void write_ensemble(const engine::Sweep& result, const SweepFlags& flags) {
   engine::Progress progress;
   if (result.best.size() < 2) {
     progress.warning("--ensemble: fewer than two combinations ran to their end, so it is not made");
@@ -123,7 +123,7 @@ void write_ensemble(const engine::Sweep& result, const Flags& flags) {
                             models.size(), metrics));
 }
 
-void check_flags(const Flags& flags) {
+void check_flags(const SweepFlags& flags) {
   const std::pair<bool, const char*> need_out[] = {{flags.resume, "--resume"},
                                                    {flags.force, "--force"},
                                                    {!flags.save_best.empty(), "--export"},
@@ -134,7 +134,7 @@ void check_flags(const Flags& flags) {
   }
 }
 
-int run(const Flags& flags, Communicator& ranks) {
+int run_sweep(const SweepFlags& flags, Communicator& ranks) {
   check_flags(flags);
   // A study takes long, so missing output folders are reported before the first run.
   const bool root = ranks.is_root();
@@ -191,7 +191,7 @@ int run(const Flags& flags, Communicator& ranks) {
 }  // namespace
 
 void add_sweep(CLI::App& app, Action& action) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<SweepFlags>();
   CLI::App* command = app.add_subcommand("sweep", "train every combination of some settings");
   command->add_option("config", flags->config.config, "TOML file that describes the network")
       ->required()
@@ -256,7 +256,7 @@ void add_sweep(CLI::App& app, Action& action) {
       "      --set train.epochs=5,20 --svg rates.svg");
   command->callback([flags, &action] {
     action.run = [flags, &action] {
-      return with_ranks(action, [&](Communicator& ranks) { return run(*flags, ranks); });
+      return with_ranks(action, [&](Communicator& ranks) { return run_sweep(*flags, ranks); });
     };
   });
 }

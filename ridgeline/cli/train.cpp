@@ -17,7 +17,7 @@
 namespace ridgeline::cli {
 namespace {
 
-struct Flags {
+struct TrainFlags {
   ConfigFlags config;
   std::string out, init, json, trace, report;
   int folds = 0;
@@ -27,7 +27,7 @@ struct Flags {
 };
 
 // If `--resume` comes before CONFIG, CONFIG is parsed as its folder.
-void settle_resume(Flags& flags) {
+void settle_resume(TrainFlags& flags) {
   std::error_code ignored;
   if (flags.config.config.empty() && !flags.resume_from.empty() && !flags.out.empty() &&
       !std::filesystem::is_directory(flags.resume_from, ignored)) {
@@ -51,7 +51,7 @@ void settle_resume(Flags& flags) {
   }
 }
 
-engine::Config load(const Flags& flags, Communicator& ranks) {
+engine::Config load(const TrainFlags& flags, Communicator& ranks) {
   if (!flags.config.config.empty()) return flags.config.load();
   engine::Config config = engine::load_resume_config(flags.out, flags.config.sets, &ranks);
   flags.config.run.apply(config.run);
@@ -60,7 +60,8 @@ engine::Config load(const Flags& flags, Communicator& ranks) {
 
 // Writes the summary at the end of a run, and returns its exit code.
 template <typename Report>
-int finish(const Flags& flags, const Communicator& ranks, const Report& report, int stopped_by) {
+int finish(const TrainFlags& flags, const Communicator& ranks, const Report& report,
+           int stopped_by) {
   const int code = stopped_by == 0 ? 0 : 128 + stopped_by;
   if (!ranks.is_root()) return code;
   if (!flags.quiet && flags.json != "-") write_last(stopped_by, "-", engine::summary(report));
@@ -68,7 +69,7 @@ int finish(const Flags& flags, const Communicator& ranks, const Report& report, 
   return code;
 }
 
-int run(const Flags& flags, Communicator& ranks) {
+int run_train(const TrainFlags& flags, Communicator& ranks) {
   const engine::Config config = load(flags, ranks);
   if (flags.print_config) {
     if (ranks.is_root()) write_text("-", engine::to_toml(config));
@@ -96,7 +97,7 @@ int run(const Flags& flags, Communicator& ranks) {
 }  // namespace
 
 void add_train(CLI::App& app, Action& action) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<TrainFlags>();
   CLI::App* command = app.add_subcommand("train", "train a network and evaluate it");
   flags->config.declare(*command, action, /*required=*/false);
   command->add_option("--out", flags->out, "folder for the model, metrics, config and checkpoints")
@@ -150,7 +151,7 @@ void add_train(CLI::App& app, Action& action) {
     flags->resume = resume->count() > 0;
     action.run = [flags, &action] {
       settle_resume(*flags);
-      return with_ranks(action, [&](Communicator& ranks) { return run(*flags, ranks); });
+      return with_ranks(action, [&](Communicator& ranks) { return run_train(*flags, ranks); });
     };
   });
 }

@@ -10,7 +10,7 @@
 namespace ridgeline::cli {
 namespace {
 
-struct Flags {
+struct VerifyFlags {
   ConfigFlags config;
   std::string json, part;
   std::vector<std::string> precisions;
@@ -20,7 +20,7 @@ struct Flags {
 };
 
 // Returns the same command for ranks that only make their part.
-std::vector<std::string> part_command(const Flags& flags, const std::string& part) {
+std::vector<std::string> part_command(const VerifyFlags& flags, const std::string& part) {
   std::vector<std::string> words{std::filesystem::read_symlink("/proc/self/exe").string(), "verify",
                                  flags.config.config, "--part", part};
   const auto add = [&](const char* flag, const std::string& value) {
@@ -38,7 +38,7 @@ std::vector<std::string> part_command(const Flags& flags, const std::string& par
   return words;
 }
 
-int run(const Flags& flags, Communicator& ranks) {
+int run_verify(const VerifyFlags& flags, Communicator& ranks) {
   const engine::Config config = flags.config.load();
   engine::VerifyOptions options;
   options.data = flags.config.data;
@@ -70,7 +70,7 @@ int run(const Flags& flags, Communicator& ranks) {
 }  // namespace
 
 void add_verify(CLI::App& app, Action& action) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<VerifyFlags>();
   CLI::App* command = app.add_subcommand(
       "verify", "train the same on CPU, GPU and several ranks, and compare tensor by tensor");
   flags->config.declare(*command, action);
@@ -105,7 +105,7 @@ void add_verify(CLI::App& app, Action& action) {
       "  mpirun -n 4 ridgeline verify configs/mnist-sigmoid.toml --json verify.json");
   command->callback([flags, &action] {
     action.run = [flags, &action] {
-      return with_ranks(action, [&](Communicator& ranks) { return run(*flags, ranks); });
+      return with_ranks(action, [&](Communicator& ranks) { return run_verify(*flags, ranks); });
     };
   });
 }

@@ -10,6 +10,14 @@ namespace ridgeline::cpu {
 // rounding.
 template <typename T>
 T round_to(double value);
+template <>
+double round_to<double>(double value);
+template <>
+float round_to<float>(double value);
+template <>
+Bf16 round_to<Bf16>(double value);
+template <>
+Fp16 round_to<Fp16>(double value);
 
 // A float operand of any dtype, as doubles in borrowed memory: load() before the loops, store()
 // after them. A reference kernel reads everything before it writes anything, so its operands may

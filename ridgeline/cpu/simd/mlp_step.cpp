@@ -20,10 +20,6 @@ constexpr int64_t kRowsToShareBatch = 128;
 // too.
 constexpr int64_t kFewClasses = 64;
 
-// Samples that pass through the net together: enough that reading w and dw once per chunk is cheap,
-// few enough that activations stay in cache.
-constexpr int64_t kChunk = 128;
-
 // Up to this many threads each make their own batch-major copy of their operand, which is cheaper
 // than moving the cache lines of a shared one; more threads share it.
 constexpr int kMostCopies = 4;

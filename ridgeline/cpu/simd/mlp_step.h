@@ -13,6 +13,10 @@
 
 namespace ridgeline::cpu::simd {
 
+// Samples that pass through the net together: enough that w and dw, read once a chunk, cost
+// little, few enough that activations stay in cache.
+inline constexpr int64_t kChunk = 128;
+
 // How a layer's gradients are used.
 enum class GradientUse : uint8_t {
   sgd,

@@ -10,9 +10,8 @@
 // schedules the tasks, shared_step_compute.cpp computes them.
 namespace ridgeline::cpu::simd {
 
-inline constexpr int64_t kChunk = 128;  // as in mlp_step.cpp
-inline constexpr int64_t kUnit = 64;    // samples of a unit: whole panels
-inline constexpr int64_t kSlots = 2;    // chunks of a share that may be in progress
+inline constexpr int64_t kUnit = 64;  // samples of a unit: whole panels
+inline constexpr int64_t kSlots = 2;  // chunks of a share that may be in progress
 // Rows of dw in a lane: a fifth of a millisecond of work for 784 inputs, much more than the time to
 // fetch them from another core's cache.
 inline constexpr int64_t kLaneRows = 128;
