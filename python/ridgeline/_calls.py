@@ -25,9 +25,12 @@ class _Printer(Callback):
         return None
 
 
-def as_callbacks(callbacks: AnyCallback | Iterable[AnyCallback], verbose: bool) -> list[Callback]:
+def as_callbacks(callbacks: AnyCallback | Iterable[AnyCallback] | None, verbose: bool) -> list[Callback]:
     """Returns the callbacks as objects, in order."""
-    given = [callbacks] if isinstance(callbacks, Callback) or callable(callbacks) else list(callbacks)
+    one = isinstance(callbacks, Callback) or callable(callbacks)
+    if not one and callbacks is not None and not hasattr(callbacks, "__iter__"):
+        raise TypeError(f"callbacks: got {type(callbacks).__name__}, expected functions or Callbacks")
+    given: list[Any] = [callbacks] if one else list(callbacks or ())  # type: ignore[arg-type]
     result: list[Callback] = [_Printer()] if verbose else []
     for i, each in enumerate(given):
         if isinstance(each, Callback):

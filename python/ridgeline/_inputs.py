@@ -2,9 +2,38 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Sequence
 from typing import Any
 
 _PROTOCOLS = ("__dlpack__", "__array_interface__", "__cuda_array_interface__")
+_TYPES = "float32, float64, uint8, bool, int32 or int64"
+
+
+def as_count(value: Any, name: str, least: int) -> int:
+    """A whole number that is not below `least`."""
+    try:
+        count = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name}: got {value!r}, expected a whole number") from None
+    if count < least:
+        raise ValueError(f"{name}: got {count}, expected at least {least}")
+    return count
+
+
+def as_rate(rate: Any) -> float:
+    """A learning rate."""
+    if isinstance(rate, str) or not hasattr(rate, "__float__"):
+        raise TypeError(f"lr: got {rate!r}, expected a number")
+    if not 0 <= float(rate) < float("inf"):
+        raise ValueError(f"lr: got {rate}, expected a number that is finite and not below 0")
+    return float(rate)
+
+
+def as_shape(shape: Any, name: str) -> tuple[int, ...]:
+    """The shape of one sample; a single number is that of a row."""
+    extents = shape if isinstance(shape, Sequence) and not isinstance(shape, str) else (shape,)
+    return tuple(as_count(each, name, 1) for each in extents)
 
 
 def as_array(value: Any, name: str) -> Any:
@@ -12,15 +41,67 @@ def as_array(value: Any, name: str) -> Any:
     if isinstance(value, (memoryview, bytearray)):
         return value
     if any(hasattr(value, each) for each in _PROTOCOLS):
-        return value.detach() if getattr(value, "requires_grad", False) else value
+        if hasattr(value, "filled") and getattr(value, "mask", False) is not False:
+            raise TypeError(f"{name}: got an array with a mask, expected plain numbers; use .filled()")
+        return _of_numbers(value.detach() if getattr(value, "requires_grad", False) else value, name)
     if isinstance(value, (list, tuple)) or hasattr(value, "__array__"):
         import numpy
 
-        made = numpy.asarray(value)
-        if made.dtype.kind not in "fiub":
-            raise TypeError(f"{name}: got values of {made.dtype}, expected numbers")
-        return made
+        try:
+            made = numpy.asarray(value)
+        except ValueError as error:
+            raise ValueError(f"{name}: got {type(value).__name__}, expected an array: {error}") from None
+        return _of_numbers(made, name)
     raise TypeError(f"{name}: got {type(value).__name__}, expected an array (NumPy, PyTorch, DLPack, a list)")
+
+
+def _of_numbers(array: Any, name: str) -> Any:
+    dtype = getattr(array, "dtype", None)
+    kind = getattr(dtype, "kind", "f")  # NumPy's arrays have it; what others hold the extension module looks at
+    if kind not in "fiubc" or getattr(dtype, "byteorder", "=") == ">":
+        words = "; RidgelineClassifier takes words" if kind in "UO" and name == "y" else ""
+        raise TypeError(f"{name}: got an array of {getattr(dtype, 'str', dtype)}, expected {_TYPES}{words}")
+    return array
+
+
+def check_samples(x: Any, shape: Sequence[int] | None, name: str) -> int:
+    """Checks samples against the shape that a model takes, if it is known, and counts them."""
+    got = shape_of(x, name)
+    if not got:
+        raise ValueError(f"{name}: got a single number, expected an array [samples, ...]")
+    if shape is not None and got[1:] != tuple(shape):
+        raise ValueError(f"{name}: got shape {got}, whose samples are {_text(got[1:])} each, but the model takes "
+                         f"{_text(shape)}")
+    return got[0]
+
+
+def _text(shape: Sequence[int]) -> str:
+    return f"[{', '.join(map(str, shape))}]"
+
+
+def check_targets(y: Any, samples: int, outputs: int, classes: bool, name: str, both: str) -> None:
+    """Checks that targets are those of so many samples and fit a model of so many outputs."""
+    got = shape_of(y, name)
+    count = got[0] if got else 1
+    if count != samples:
+        raise ValueError(f"{both}: got {samples} samples and {count} targets, expected as many of both")
+    columns = 1
+    for extent in got[1:]:
+        columns *= extent
+    if not is_integer(y) and not classes and columns != outputs:
+        raise ValueError(f"{name}: got {columns} values a sample, expected {outputs}, one for each output of the model; "
+                         "classes are integers")
+    if not classes or not is_integer(y):
+        return
+    if columns != 1:
+        raise ValueError(f"{name}: got shape {got}, expected ({count},): integers are classes, one a sample; rows of "
+                         "zeros and ones are floats")
+    numbers = as_numpy(y).reshape(-1)
+    wrong = (numbers < 0) | (numbers >= outputs)
+    if wrong.any():
+        at = int(wrong.argmax())
+        raise ValueError(f"{name}: got {int(numbers[at])} for sample {at}, none of the {outputs} classes, expected 0 to "
+                         f"{outputs - 1}")
 
 
 def on_host(value: Any) -> Any:

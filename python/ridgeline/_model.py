@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from . import _config, _core, nn
@@ -11,7 +12,8 @@ from ._calls import as_callbacks, on_epoch, on_progress
 from ._core import Predictor
 from ._errors import UsageError
 from ._history import History
-from ._inputs import as_array, as_numpy, as_pair, as_weight, is_integer, is_on_gpu, on_host, shape_of, split
+from ._inputs import (as_array, as_count, as_numpy, as_pair, as_rate, as_shape, as_weight, check_samples, check_targets,
+                      is_integer, is_on_gpu, on_host, shape_of, split)
 from .callbacks import AnyCallback
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ class Model:
     """
 
     def __init__(self, network: nn.Sequential | nn.Graph | Mapping[str, Any] | str | os.PathLike[str], *,
-                 input_shape: Sequence[int] | None = None, loss: Any = None, optimizer: Any = None,
+                 input_shape: int | Sequence[int] | None = None, loss: Any = None, optimizer: Any = None,
                  lr: float | None = None, schedule: Any = None, scale: str | None = None,
                  seed: int | None = None, device: str | None = None, threads: int | None = None,
                  precision: str | None = None, deterministic: bool | None = None,
@@ -79,6 +81,9 @@ class Model:
             if value is not None:
                 train[key] = value
         if optimizer is not None:
+            if not isinstance(optimizer, (str, Mapping)):
+                raise TypeError(f"optimizer: got {optimizer!r}, expected a name, or a dict such as "
+                                "{'type': 'adam', 'lr': 1e-3}")
             train["optimizer"] = {"type": optimizer} if isinstance(optimizer, str) else dict(optimizer)
         if lr is not None:
             train["optimizer"] = {**train.get("optimizer", {"type": "sgd"}), "lr": lr}
@@ -89,7 +94,7 @@ class Model:
                 run[key] = value
         if input_shape is None and self._sequential is not None:
             input_shape = self._sequential.input_shape()
-        self._input_shape = None if input_shape is None else tuple(int(each) for each in input_shape)
+        self._input_shape = None if input_shape is None else as_shape(input_shape, "input_shape")
         if self._input_shape is not None and self._raw:
             self._build(self._input_shape)
 
@@ -97,7 +102,7 @@ class Model:
 
     def fit(self, x: Any = None, y: Any = None, *, validation: tuple[Any, Any] | float | None = None,
             epochs: int | None = None, batch_size: int | None = None,
-            callbacks: AnyCallback | Iterable[AnyCallback] = (),
+            callbacks: AnyCallback | Iterable[AnyCallback] | None = None,
             out: str | os.PathLike[str] | None = None, verbose: bool = False) -> History:
         """Trains on samples x [n, ...] and targets y [n] or [n, outputs], and returns what happened.
 
@@ -109,17 +114,20 @@ class Model:
         """
         config = {section: dict(table) for section, table in self._config.items()}
         if epochs is not None:
-            config["train"]["epochs"] = epochs
+            config["train"]["epochs"] = as_count(epochs, "epochs", 0)
+        if batch_size is not None:
+            config["train"]["batch"] = as_count(batch_size, "batch_size", 1)
         validation_x: Any = None
         validation_y: Any = None
         start = None
         if x is None:
             if validation is not None:
                 raise ValueError("validation: got arrays, expected none without x: the config names the data")
+            self._need_data(y)
         else:
             x, y = as_array(x, "x"), on_host(as_array(y, "y"))
-            if isinstance(validation, float):
-                x, y, validation_x, validation_y = split(x, y, validation, int(config["train"].get("seed", 1)))
+            if isinstance(validation, Real) and not isinstance(validation, Integral):
+                x, y, validation_x, validation_y = split(x, y, float(validation), int(config["train"].get("seed", 1)))
             elif validation is not None:
                 validation_x, validation_y = (as_array(each, f"validation[{i}]") for i, each in
                                               enumerate(as_pair(validation)))
@@ -127,12 +135,11 @@ class Model:
             self._name_no_data(config)
             y, validation_y = self._targets(y, config), self._targets(validation_y, config)
             start = self._start(x, y)
-            size = batch_size if batch_size is not None else config["train"].get("batch", 128)
-            samples = (shape_of(x, "x") or (0,))[0]
+            samples = self._check(x, y, "x", "y", "x, y")
+            if validation_x is not None:
+                self._check(validation_x, validation_y, "validation[0]", "validation[1]", "validation")
             if samples > 0:
-                config["train"]["batch"] = min(int(size), samples)
-        if x is None and batch_size is not None:
-            config["train"]["batch"] = batch_size
+                config["train"]["batch"] = min(int(config["train"].get("batch", 128)), samples)
         history = History()
         called = as_callbacks(callbacks, verbose)
         self._control = _Control()
@@ -171,7 +178,8 @@ class Model:
             run = self._config["run"]
             self._steps = _core.StepTrainer(core, run.get("device", "auto"), run.get("threads", 0),
                                             run.get("tune", True))
-        loss, accuracy = self._steps.step(x, y, self.lr if lr is None else lr)
+        self._check(x, y, "x", "y", "x, y")
+        loss, accuracy = self._steps.step(x, y, self.lr if lr is None else as_rate(lr))
         self._newer = self._trained = True
         return {"loss": loss} if accuracy is None else {"loss": loss, "accuracy": accuracy}
 
@@ -189,18 +197,19 @@ class Model:
 
     @lr.setter
     def lr(self, rate: float) -> None:
-        if not 0 <= rate < float("inf"):
-            raise ValueError(f"lr: got {rate}, expected a number that is finite and not below 0")
+        rate = as_rate(rate)
         if self._control is not None:
-            self._control.lr = float(rate)
+            self._control.lr = rate
             return
         train = self._config["train"]
-        train["optimizer"] = {**train.get("optimizer", {"type": "sgd"}), "lr": float(rate)}
+        train["optimizer"] = {**train.get("optimizer", {"type": "sgd"}), "lr": rate}
 
     def evaluate(self, x: Any, y: Any) -> dict[str, float]:
         """The loss and every score that fits: accuracy, f1, auc, top5 of classes; mse, mae, r2 of values."""
         core = self._ready("evaluate")
-        return core.evaluate(as_array(x, "x"), self._targets(on_host(as_array(y, "y")), self._config))
+        x, y = as_array(x, "x"), self._targets(on_host(as_array(y, "y")), self._config)
+        self._check(x, y, "x", "y", "x, y")
+        return core.evaluate(x, y)
 
     # ---------------------------------------------------------------------------- plans and profiles
 
@@ -216,6 +225,8 @@ class Model:
         """Runs the kernels of a training step for about `seconds`: time, roof and share of each."""
         from ._reports import Profile
 
+        if not seconds > 0:
+            raise ValueError(f"seconds: got {seconds}, expected a number above 0")
         return Profile(*self._report(x, y, batch_size, seconds))
 
     def limit(self, x: Any = None, y: Any = None, *, batch_size: int | None = None) -> Limit:
@@ -230,7 +241,7 @@ class Model:
     def predict(self, x: Any) -> Array:
         """Returns the class of each sample, as it was among the targets; or the values, [n] or [n, outputs]."""
         core = self._ready("predict")
-        x = as_array(x, "x")
+        x = self._samples(x)
         if not core.classes():
             values = core.predict(x)
             return values if is_on_gpu(x) or values.shape[1] != 1 else values[:, 0]
@@ -245,11 +256,11 @@ class Model:
         core = self._ready("predict_proba")
         if not core.classes():
             raise UsageError("predict_proba: the model gives values, not classes; use predict()")
-        return core.predict(as_array(x, "x"), out)
+        return core.predict(self._samples(x), out)
 
     def outputs(self, x: Any, out: Any = None) -> npt.NDArray[np.float32] | DeviceArray:
         """Returns the network's outputs, [n, outputs]: probabilities of classes, or values."""
-        return self._ready("outputs").predict(as_array(x, "x"), out)
+        return self._ready("outputs").predict(self._samples(x), out)
 
     def compile(self, batch: int = 1, *, threads: int = 1) -> Predictor:
         """Returns a handle that is planned for calls of at most `batch` samples, with its own weights.
@@ -258,7 +269,8 @@ class Model:
         model of pixels). Each thread needs a handle of its own; those of one thread each compute at once.
         """
         run = self._config["run"]
-        return Predictor(self._ready("compile"), batch, run.get("device", "auto"), threads, run.get("tune", True))
+        return Predictor(self._ready("compile"), as_count(batch, "batch", 1), run.get("device", "auto"),
+                         as_count(threads, "threads", 1), run.get("tune", True))
 
     @property
     def classes_(self) -> Array:
@@ -307,6 +319,8 @@ class Model:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Loads weights by these names: NumPy arrays, PyTorch tensors, or other arrays."""
         core = self._ready("load_state_dict")
+        if not isinstance(state, Mapping):
+            raise TypeError(f"state: got {type(state).__name__}, expected a dict of arrays by the names of state_dict()")
         core.set_weights([(name, as_weight(value, name)) for name, value in state.items()])
         self._steps = None
 
@@ -398,19 +412,40 @@ class Model:
         else:
             self._core.set_weights(core.weights())
 
+    def _need_data(self, y: Any) -> None:
+        """Throws unless the config names the data, which it must without samples."""
+        if y is not None or not any(key in self._config["data"] for key in ("name", "train")):
+            raise TypeError("x: got None, expected an array of samples: the model's config names no data")
+
+    def _samples(self, x: Any) -> Any:
+        x = as_array(x, "x")
+        if self._core is not None and self._sequential is not None:
+            check_samples(x, self._core.input_shape(), "x")
+        return x
+
+    def _check(self, x: Any, y: Any, x_name: str, y_name: str, both: str) -> int:
+        """Checks arrays by what the layers of a `Sequential` or `Graph` say; a config's data may be of many kinds."""
+        core = self._core if self._sequential is not None else None
+        samples = check_samples(x, None if core is None else core.input_shape(), x_name)
+        if core is not None and self._loss() != "quantile":
+            check_targets(y, samples, core.outputs(), bool(core.classes()), y_name, both)
+        return samples
+
     def _name_no_data(self, config: _config.Config) -> None:
         config["data"] = {key: value for key, value in config["data"].items() if key not in ("name", "train")}
 
     def _report(self, x: Any, y: Any, batch_size: int | None, seconds: float | None) -> tuple[str, str, str]:
         config = {section: dict(table) for section, table in self._config.items()}
-        if x is not None:
+        if batch_size is not None:
+            config["train"]["batch"] = as_count(batch_size, "batch_size", 1)
+        if x is None:
+            self._need_data(y)
+        else:
             x, y = on_host(as_array(x, "x")), on_host(as_array(y, "y"))
             self._name_no_data(config)
             y = self._targets(y, config)
             samples = (shape_of(x, "x") or (0,))[0]
-            config["train"]["batch"] = min(batch_size or config["train"].get("batch", 128), max(1, samples))
-        elif batch_size is not None:
-            config["train"]["batch"] = batch_size
+            config["train"]["batch"] = min(config["train"].get("batch", 128), max(1, samples))
         return _core.report(_config.to_toml(config), x, y, seconds)
 
     def _build(self, shape: tuple[int, ...]) -> None:
@@ -423,10 +458,14 @@ class Model:
         shapes = {name: value.shape for name, value in self._core.weights()}
         for i, layer in enumerate(self._sequential.layers):
             taken = layer.takes()
-            if taken is not None and shapes[f"{i}.{taken[0]}"][1] != taken[1]:
+            if taken is None:
+                continue
+            weight, axis, told = taken
+            as_count(told, f"layer {i} ({layer.type}): inputs", 1)
+            if (comes := shapes[f"{i}.{weight}"][axis]) != told:
                 self._core = None
-                raise ValueError(f"layer {i} ({layer.type}): got {taken[1]} inputs, expected "
-                                 f"{shapes[f'{i}.{taken[0]}'][1]}, which is what comes to it")
+                raise ValueError(f"layer {i} ({layer.type}): got {told} inputs, expected {comes}, which is what comes "
+                                 "to it")
 
     def _loss(self) -> str | None:
         loss = self._config["train"].get("loss")

@@ -23,11 +23,21 @@ def _plain(module: Any, **wanted: Any) -> None:
             raise UsageError(f"from_torch: {module!r}: got {name}={getattr(module, name)!r}, expected {value!r}")
 
 
+def _conv_padding(m: Any) -> Any:
+    """The zeros on both sides; "same" of PyTorch means as many as keep the extents."""
+    if m.padding == "valid":
+        return 0
+    if m.padding != "same":
+        return _one(m.padding)
+    both = [dilation * (kernel - 1) for kernel, dilation in zip(m.kernel_size, m.dilation, strict=True)]
+    if any(each % 2 for each in both):
+        raise UsageError(f"from_torch: {m!r}: got padding='same' of an even window, expected as many zeros on both sides")
+    return _one([each // 2 for each in both])
+
+
 def _conv(kind: Any, m: Any) -> nn.Layer:
     _plain(m, padding_mode="zeros", transposed=False)
-    if isinstance(m.padding, str):
-        raise UsageError(f"from_torch: {m!r}: got padding={m.padding!r}, expected numbers")
-    layer: nn.Layer = kind(m.in_channels, m.out_channels, _one(m.kernel_size), _one(m.stride), _one(m.padding),
+    layer: nn.Layer = kind(m.in_channels, m.out_channels, _one(m.kernel_size), _one(m.stride), _conv_padding(m),
                            _one(m.dilation), m.groups, m.bias is not None)
     return layer
 
@@ -58,7 +68,7 @@ def _batch_norm(m: Any) -> nn.Layer:
     _plain(m, track_running_stats=True)
     if m.momentum is None:
         raise UsageError(f"from_torch: {m!r}: got momentum=None, expected a number")
-    return nn.BatchNorm(m.eps, m.momentum, m.affine)
+    return nn.BatchNorm1d(m.num_features, m.eps, m.momentum, m.affine)
 
 
 def _global_pool(m: Any) -> nn.Layer:
@@ -67,9 +77,37 @@ def _global_pool(m: Any) -> nn.Layer:
     return nn.GlobalAvgPool()
 
 
+def _recurrent(kind: Any, m: Any) -> nn.Layer:
+    _plain(m, batch_first=True, proj_size=0)
+    more = {"nonlinearity": m.nonlinearity} if kind is nn.RNN else {}
+    layer: nn.Layer = kind(m.input_size, m.hidden_size, m.num_layers, bias=m.bias, dropout=m.dropout,
+                           bidirectional=m.bidirectional, **more)
+    return layer
+
+
+def _embedding(m: Any) -> nn.Layer:
+    _plain(m, padding_idx=None, max_norm=None, scale_grad_by_freq=False)
+    return nn.Embedding(m.num_embeddings, m.embedding_dim)
+
+
+def _upsample(m: Any) -> nn.Layer:
+    _plain(m, size=None, align_corners=False if m.mode == "bilinear" else None)
+    if m.scale_factor is None or m.mode not in ("nearest", "bilinear") or any(
+            each != int(each) for each in (m.scale_factor if isinstance(m.scale_factor, tuple) else (m.scale_factor,))):
+        raise UsageError(f"from_torch: {m!r}: got scale_factor={m.scale_factor!r}, mode={m.mode!r}, expected whole "
+                         "factors and nearest or bilinear")
+    factor = _one(m.scale_factor)
+    return nn.Upsample(tuple(map(int, factor)) if isinstance(factor, tuple) else int(factor), m.mode)
+
+
 def _flatten(m: Any) -> nn.Layer:
     _plain(m, start_dim=1, end_dim=-1)
     return nn.Flatten()
+
+
+def _unflatten(m: Any) -> nn.Layer:
+    _plain(m, dim=1)
+    return nn.Reshape(*m.unflattened_size)
 
 
 _LAYERS: dict[str, Any] = {
@@ -80,6 +118,7 @@ _LAYERS: dict[str, Any] = {
     "MaxPool2d": lambda m: _max_pool(nn.MaxPool2d, m),
     "AvgPool1d": lambda m: _avg_pool(nn.AvgPool1d, m),
     "AvgPool2d": lambda m: _avg_pool(nn.AvgPool2d, m),
+    "AdaptiveAvgPool1d": _global_pool,
     "AdaptiveAvgPool2d": _global_pool,
     "Flatten": _flatten,
     "Identity": lambda m: nn.Dropout(0.0),
@@ -93,34 +132,77 @@ _LAYERS: dict[str, Any] = {
     "Hardswish": lambda m: nn.Hardswish(),
     "LeakyReLU": lambda m: nn.LeakyReLU(m.negative_slope),
     "ELU": lambda m: nn.ELU(m.alpha),
-    "LayerNorm": lambda m: nn.LayerNorm(len(m.normalized_shape), m.eps, m.elementwise_affine),
+    "LayerNorm": lambda m: nn.LayerNorm(tuple(m.normalized_shape), m.eps, m.elementwise_affine),
     "BatchNorm1d": _batch_norm,
     "BatchNorm2d": _batch_norm,
-    "GroupNorm": lambda m: nn.GroupNorm(m.num_groups, m.eps, m.affine),
+    "GroupNorm": lambda m: nn.GroupNorm(m.num_groups, m.num_channels, m.eps, m.affine),
+    "RNN": lambda m: _recurrent(nn.RNN, m),
+    "GRU": lambda m: _recurrent(nn.GRU, m),
+    "LSTM": lambda m: _recurrent(nn.LSTM, m),
+    "Embedding": _embedding,
+    "Upsample": _upsample,
+    "ZeroPad2d": lambda m: nn.Pad(tuple(m.padding)),
+    "Unflatten": _unflatten,
 }
 
 
-def layer_of(module: Any, place: int | str) -> nn.Layer:
-    """Returns our layer for a module; `place` is its position."""
+# The dimensions of a sample that a layer gives; other layers give as many as came.
+_RANKS: dict[str, int] = {"linear": 1, "flatten": 1, "select": 1, "global_avgpool": 1, "embedding": 2, "rnn": 2, "gru": 2,
+                          "lstm": 2, "conv1d": 2, "maxpool1d": 2, "avgpool1d": 2, "conv2d": 3, "maxpool2d": 3,
+                          "avgpool2d": 3}
+
+
+def rank_after(table: Mapping[str, Any], rank: int | None) -> int | None:
+    """How many dimensions a sample has after the layer of a table; None: nobody knows yet."""
+    if table.get("per_step"):
+        return rank
+    return len(table["shape"]) if table["type"] == "reshape" else _RANKS.get(table["type"], rank)
+
+
+def layer_of(module: Any, place: int | str, rank: int | None = None) -> nn.Layer:
+    """Our layer for a module; `place` is where it stands, `rank` how many dimensions samples have there, if known."""
     make = _LAYERS.get(type(module).__name__)
+    if type(module).__name__ in ("Softmax", "LogSoftmax"):
+        raise UsageError(f"from_torch: module {place} is {module!r}, expected one at the end of a classifier alone, whose "
+                         "loss is the cross-entropy")
     if make is None or not type(module).__module__.startswith("torch.nn."):
         raise UsageError(f"from_torch: module {place} is {type(module).__name__}; those known are {', '.join(_LAYERS)}")
+    if rank == 2 and type(module).__name__ == "Linear":  # PyTorch's takes the last dimension, ours all of them
+        return nn.Linear(module.in_features, module.out_features, module.bias is not None, per_step=True)
     layer: nn.Layer = make(module)
     return layer
 
 
-def module_of(layer: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], images: bool) -> Any:
-    """Returns the PyTorch module of a layer's table.
-
-    `shapes` are those of its weights; `images`: samples have more than one dimension where it stands.
-    """
+def module_of(layer: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], rank: int | None) -> Any:
+    """The PyTorch module of a layer's table. `shapes` are those of its weights, `rank` how many dimensions samples have."""
     import torch
+
+    from . import _torch_modules as own
 
     get = layer.get
     kind = layer["type"]
     bias = get("bias", True)
-    if kind == "linear" and not get("per_step", False):
-        return torch.nn.Linear(shapes["weight"][1], layer["out"], bias)
+    if kind == "linear":  # PyTorch's takes the last dimension, as ours does where it is per_step
+        make = torch.nn.Linear if rank == 1 or get("per_step", False) else own.FlatLinear
+        return make(shapes["weight"][1], layer["out"], bias)
+    if kind == "embedding":
+        return torch.nn.Embedding(layer["vocabulary"], layer["out"])
+    if kind in ("rnn", "gru", "lstm") and not get("reverse", False) and not get("initial_state", False):
+        more = {"nonlinearity": get("activation", "tanh")} if kind == "rnn" else {}
+        make = {"rnn": own.Rnn, "gru": own.Gru, "lstm": own.Lstm}[kind]
+        return make(shapes["weight_ih_l0"][1], layer["hidden"], get("layers", 1), bias=bias, batch_first=True,
+                    dropout=get("dropout", 0.0), bidirectional=get("bidirectional", False), **more)
+    if kind == "select":
+        return own.Select(get("at", -1))
+    if kind == "slice":
+        return own.Slice(get("axis", 0), get("start", 0), get("end"))
+    if kind == "transpose":
+        return own.Transpose(layer["axes"])
+    if kind == "reshape":
+        return own.Reshape(layer["shape"])
+    if kind == "pad":
+        sides = layer["padding"] if isinstance(layer["padding"], (list, tuple)) else [layer["padding"]] * 2 * ((rank or 1) - 1)
+        return getattr(torch.nn, f"ConstantPad{len(sides) // 2}d")(tuple(sides), get("value", 0.0))
     if kind in ("conv1d", "conv2d"):
         groups = get("groups", 1)
         make = torch.nn.Conv1d if kind == "conv1d" else torch.nn.Conv2d
@@ -136,10 +218,11 @@ def module_of(layer: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], i
     if kind in plain:
         return getattr(torch.nn, plain[kind])()
     if kind == "batchnorm":
-        make = torch.nn.BatchNorm2d if images else torch.nn.BatchNorm1d
+        make = torch.nn.BatchNorm2d if rank == 3 else torch.nn.BatchNorm1d
         return make(shapes["running_mean"][0], get("eps", 1e-5), get("momentum", 0.1), get("affine", True))
     if kind == "global_avgpool":
-        return torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
+        pool = torch.nn.AdaptiveAvgPool2d(1) if rank == 3 else torch.nn.AdaptiveAvgPool1d(1)
+        return torch.nn.Sequential(pool, torch.nn.Flatten())
     if kind == "upsample":
         return torch.nn.Upsample(scale_factor=_one(layer["factor"]), mode=get("mode", "nearest"))
     if kind == "dropout":

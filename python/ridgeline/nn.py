@@ -32,8 +32,8 @@ class Layer:
         """The layer as a table of docs/config.md."""
         return {"type": self.type, **self._settings}
 
-    def takes(self) -> tuple[str, int] | None:
-        """The weight that determines the number of inputs, and the number that was given; or None."""
+    def takes(self) -> tuple[str, int, int] | None:
+        """The weight that shows how many inputs the layer takes, its axis for them, and how many it was told; or None."""
         return None
 
     def input_shape(self) -> tuple[int, ...] | None:
@@ -79,8 +79,8 @@ class Linear(LazyLinear):
         super().__init__(out_features, bias, per_step=per_step, init=init, bias_init=bias_init)
         self.in_features = in_features
 
-    def takes(self) -> tuple[str, int] | None:
-        return "weight", self.in_features
+    def takes(self) -> tuple[str, int, int] | None:
+        return "weight", 1, self.in_features
 
     def input_shape(self) -> tuple[int, ...] | None:
         return None if self._settings.get("per_step") else (self.in_features,)
@@ -97,8 +97,8 @@ class _Conv(Layer):
         self.in_channels = in_channels
         self.groups = groups
 
-    def takes(self) -> tuple[str, int] | None:
-        return None if self.in_channels is None else ("weight", self.in_channels // self.groups)
+    def takes(self) -> tuple[str, int, int] | None:
+        return None if self.in_channels is None else ("weight", 1, self.in_channels // self.groups)
 
 
 class Conv1d(_Conv):
@@ -156,6 +156,15 @@ class GlobalAvgPool(Layer):
     type = "global_avgpool"
 
 
+class AdaptiveAvgPool2d(GlobalAvgPool):
+    """The mean of each channel; `output_size` is 1."""
+
+    def __init__(self, output_size: Size = 1) -> None:
+        if output_size not in (1, (1, 1)):
+            raise ValueError(f"AdaptiveAvgPool2d: output_size: got {output_size!r}, expected 1")
+        super().__init__()
+
+
 class Flatten(Layer):
     """Flattens a sample to one dimension. Linear does it by itself."""
 
@@ -169,6 +178,13 @@ class Dropout(Layer):
 
     def __init__(self, p: float = 0.5) -> None:
         super().__init__(p=p)
+
+
+class Identity(Dropout):
+    """What comes, unchanged."""
+
+    def __init__(self) -> None:
+        super().__init__(0.0)
 
 
 class ReLU(Layer):
@@ -231,26 +247,38 @@ class ELU(Layer):
         super().__init__(alpha=alpha)
 
 
-class LayerNorm(Layer):
-    """Normalises each sample over its last `dims` dimensions; 0: all of them."""
+class _ShapeNorm(Layer):
+    def __init__(self, normalized_shape: Size | None, eps: float, elementwise_affine: bool) -> None:
+        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
+        dims = None if self.normalized_shape is None else len(self.normalized_shape)
+        super().__init__(dims=dims, eps=eps, affine=None if elementwise_affine else False)
+
+    def takes(self) -> tuple[str, int, int] | None:
+        if self.normalized_shape is None or "affine" in self._settings:
+            return None
+        return "weight", len(self.normalized_shape) - 1, self.normalized_shape[-1]
+
+
+class LayerNorm(_ShapeNorm):
+    """Normalises each sample over its last dimensions, whose extents are `normalized_shape`; None: over all of them."""
 
     type = "layernorm"
 
-    def __init__(self, dims: int = 0, eps: float = 1e-5, affine: bool = True) -> None:
-        super().__init__(dims=_unless(dims, 0), eps=eps, affine=None if affine else False)
+    def __init__(self, normalized_shape: Size | None = None, eps: float = 1e-5, elementwise_affine: bool = True) -> None:
+        super().__init__(normalized_shape, eps, elementwise_affine)
 
 
-class RMSNorm(Layer):
-    """Divides each sample by the root of its mean square over the last `dims` dimensions; 0: all."""
+class RMSNorm(_ShapeNorm):
+    """Divides each sample by the root of its mean square over its last dimensions (`normalized_shape`; None: all)."""
 
     type = "rmsnorm"
 
-    def __init__(self, dims: int = 0, eps: float = 1e-5, affine: bool = True) -> None:
-        super().__init__(dims=_unless(dims, 0), eps=eps, affine=None if affine else False)
+    def __init__(self, normalized_shape: Size | None = None, eps: float = 1e-5, elementwise_affine: bool = True) -> None:
+        super().__init__(normalized_shape, eps, elementwise_affine)
 
 
 class BatchNorm(Layer):
-    """Normalises each channel over the batch: PyTorch's BatchNorm1d and BatchNorm2d."""
+    """Normalises each channel over the batch, as many channels as come."""
 
     type = "batchnorm"
 
@@ -258,37 +286,71 @@ class BatchNorm(Layer):
         super().__init__(eps=eps, momentum=momentum, affine=None if affine else False)
 
 
+class BatchNorm1d(BatchNorm):
+    """Normalises each of `num_features` channels over the batch."""
+
+    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = True) -> None:
+        super().__init__(eps, momentum, affine)
+        self.num_features = num_features
+
+    def takes(self) -> tuple[str, int, int] | None:
+        return "running_mean", 0, self.num_features
+
+
+class BatchNorm2d(BatchNorm1d):
+    """Normalises each of `num_features` channels of images over the batch."""
+
+
 class GroupNorm(Layer):
-    """Normalises each sample by `num_groups` groups of neighbouring channels."""
+    """Normalises each sample by `num_groups` groups of its `num_channels` neighbouring channels (None: as many as come)."""
 
     type = "groupnorm"
 
-    def __init__(self, num_groups: int, eps: float = 1e-5, affine: bool = True) -> None:
+    def __init__(self, num_groups: int, num_channels: int | None = None, eps: float = 1e-5, affine: bool = True) -> None:
         super().__init__(groups=num_groups, eps=eps, affine=None if affine else False)
+        self.num_channels = num_channels
+
+    def takes(self) -> tuple[str, int, int] | None:
+        if self.num_channels is None or "affine" in self._settings:
+            return None
+        return "weight", 0, self.num_channels
 
 
 class _Recurrent(Layer):
-    def __init__(self, hidden_size: int, num_layers: int = 1, *, bidirectional: bool = False,
-                 dropout: float = 0.0, bias: bool = True) -> None:
+    def __init__(self, input_size: int | None, hidden_size: int, num_layers: int = 1, bias: bool = True,
+                 batch_first: bool = True, dropout: float = 0.0, bidirectional: bool = False,
+                 **settings: Any) -> None:
+        if not batch_first:
+            raise ValueError(f"{type(self).__name__}: batch_first: got False, expected True: samples come first here")
         super().__init__(hidden=hidden_size, layers=_unless(num_layers, 1),
                          bidirectional=bidirectional or None, dropout=dropout or None,
-                         bias=None if bias else False)
+                         bias=None if bias else False, **settings)
+        self.input_size = input_size
+
+    def takes(self) -> tuple[str, int, int] | None:
+        return None if self.input_size is None else ("weight_ih_l0", 1, self.input_size)
 
 
 class RNN(_Recurrent):
-    """Elman's recurrent layer over [timesteps, features]; it returns every timestep."""
+    """Elman's recurrent layer over [timesteps, input_size]; it gives every timestep. `input_size` None: as many as come."""
 
     type = "rnn"
 
+    def __init__(self, input_size: int | None, hidden_size: int, num_layers: int = 1, nonlinearity: str = "tanh",
+                 bias: bool = True, batch_first: bool = True, dropout: float = 0.0,
+                 bidirectional: bool = False) -> None:
+        super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+                         activation=None if nonlinearity == "tanh" else nonlinearity)
+
 
 class GRU(_Recurrent):
-    """Gated recurrent units over [timesteps, features]; it returns every timestep."""
+    """Gated recurrent units over [timesteps, input_size]; it gives every timestep. `input_size` None: as many as come."""
 
     type = "gru"
 
 
 class LSTM(_Recurrent):
-    """Long short-term memory over [timesteps, features]; it returns every timestep."""
+    """Long short-term memory over [timesteps, input_size]; it gives every timestep. `input_size` None: as many as come."""
 
     type = "lstm"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ _ACTIVATIONS = {"relu": nn.ReLU, "tanh": nn.Tanh, "logistic": nn.Sigmoid, "sigmo
 
 
 class _Estimator(BaseEstimator):  # type: ignore[misc]
-    def __init__(self, hidden_layer_sizes: tuple[int, ...] = (100,), *, activation: str = "relu",
+    def __init__(self, hidden_layer_sizes: int | tuple[int, ...] = (100,), *, activation: str = "relu",
                  dropout: float = 0.0, optimizer: str = "adam", learning_rate: float = 0.001,
                  weight_decay: float = 0.0, epochs: int = 100, batch_size: int = 32, scale: str = "standard",
                  random_state: Any = None, device: str = "auto", threads: int = 0, tune: bool = False,
@@ -50,7 +51,9 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         if self.activation not in _ACTIVATIONS:
             raise ValueError(f"activation: got {self.activation!r}, expected one of {', '.join(_ACTIVATIONS)}")
         layers: list[nn.Layer] = []
-        for size in self.hidden_layer_sizes:
+        given = self.hidden_layer_sizes
+        sizes: Any = (given,) if isinstance(given, Integral) else given
+        for size in sizes:
             layers += [nn.LazyLinear(size), _ACTIVATIONS[self.activation]()]
             if self.dropout > 0:
                 layers.append(nn.Dropout(self.dropout))

@@ -29,6 +29,11 @@ NB_MODULE(_core, module) {
   python::add_predictor(module);
   python::add_function(module);
   python::add_training(module);
-  module.def("copied_bytes", &python::copied_bytes);
+  // An object that outlives the interpreter, in a cycle or a thread, is no news to who uses it.
+  nanobind::set_leak_warnings(false);
+  module.def(
+      "copied_bytes", &python::copied_bytes,
+      "The bytes that were copied because arrays could not be used where they lay, since the "
+      "start of the process.");
   module.def("version", &version);
 }

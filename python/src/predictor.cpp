@@ -148,10 +148,16 @@ void add_predictor(nb::module_& module) {
             new (self) Handle(model, {batch, device, threads, tune});
           },
           "model"_a, "batch"_a = 1, "device"_a = "auto", "threads"_a = 1, "tune"_a = true)
-      .def("__call__", &run, "x"_a, "out"_a = nb::none(),
+      .def("__call__", &run, "x"_a.none(), "out"_a = nb::none(),
            "Answers for samples x; they are written to `out` if that is given.")
       .def("seconds_a_call", &seconds_a_call, "x"_a, "out"_a, "calls"_a,
            "The mean time of so many calls made from C++, to measure what Python adds.")
+      .def("__repr__",
+           [](const Handle& self) {
+             return "Predictor(batch=" + std::to_string(self.predictor.batch()) +
+                    ", input_shape=" + shape_text(self.shape) +
+                    ", outputs=" + std::to_string(self.predictor.outputs()) + ")";
+           })
       .def_prop_ro(
           "batch", [](const Handle& self) { return self.predictor.batch(); },
           "The most samples of a call.")

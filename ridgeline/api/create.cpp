@@ -9,26 +9,37 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Returns the preparation that leaves samples unchanged.
-data::Preparation identity(const Shape& input, int64_t outputs, data::TargetKind kind) {
+// Numbers that are handed on as they are.
+Json plain_numbers(const Shape& shape) {
+  const auto elements = size_t(shape.numel());
+  return {{"field", "inputs"},
+          {"type", "number"},
+          {"shape", std::vector<int64_t>(shape.dims().begin(), shape.dims().end())},
+          {"log", false},
+          {"missing", "refuse"},
+          {"shift", std::vector<double>(elements, 0.0)},
+          {"scale", std::vector<double>(elements, 1.0)},
+          {"fill", Json::array()}};
+}
+
+// The preparation that hands samples on as they are. `tokens`: samples are codes below this number,
+// for a net that begins with an embedding; 0: they are numbers.
+data::Preparation identity(const Shape& input, int64_t tokens, int64_t outputs,
+                           data::TargetKind kind) {
   const auto dims = [](const Shape& shape) {
     return Json(std::vector<int64_t>(shape.dims().begin(), shape.dims().end()));
   };
   const bool classes = kind == data::TargetKind::classes;
-  const auto elements = size_t(input.numel());
   std::vector<std::string> names;
   for (int64_t i = 0; classes && i < outputs; ++i) names.push_back(fmt::format("{}", i));
   const size_t values = classes ? 0 : size_t(outputs);
+  const Json codes{{"type", "sequence"},
+                   {"length", input.numel()},
+                   {"cut", false},
+                   {"tokens", tokens},
+                   {"timestep", plain_numbers({})}};
   const Json json{{"version", 1},
-                  {"features",
-                   {{{"field", "inputs"},
-                     {"type", "number"},
-                     {"shape", dims(input)},
-                     {"log", false},
-                     {"missing", "refuse"},
-                     {"shift", std::vector<double>(elements, 0.0)},
-                     {"scale", std::vector<double>(elements, 1.0)},
-                     {"fill", Json::array()}}}},
+                  {"features", Json::array({tokens > 0 ? codes : plain_numbers(input)})},
                   {"left_out", Json::array()},
                   {"target",
                    {{"kind", std::string(data::name(kind))},
@@ -70,6 +81,12 @@ Model Model::create(const Config& config, const std::vector<int64_t>& input_shap
   parsed.run.tune = device.tune;
   parsed.run.quiet = true;
   const Shape input(input_shape);
+  const int64_t tokens = parsed.layers.empty() ? 0 : parsed.layers[0]->codes_below();
+  if (tokens > 0 && input.rank() != 1) {
+    throw_error(ErrorKind::usage,
+                "create: the first layer takes codes, so a sample is [timesteps], not {}",
+                to_string(input));
+  }
   nn::Model model = parsed.build_model(input);
   model.initialise(parsed.train.seed);
   const int64_t outputs = model.output().numel();
@@ -85,7 +102,7 @@ Model Model::create(const Config& config, const std::vector<int64_t>& input_shap
                              .classes = kind == data::TargetKind::classes ? int(outputs) : 0,
                              .symbols = {},
                              .warnings = {}};
-  loaded.preparation = identity(input, outputs / quantiles, kind);
+  loaded.preparation = identity(input, tokens, outputs / quantiles, kind);
   return ModelAccess::make(std::move(loaded), options);
 }
 

@@ -54,7 +54,9 @@ data::FieldSet input_fields(const Tensor& samples, const data::Preparation& prep
       throw_error(ErrorKind::usage, "{}: the samples are {} each, but the model takes {}", what,
                   to_string(values.shape.drop_front()), to_string(number->shape));
     }
-    set.add(data::borrowed_field(data::field_of(features.front()), values));
+    data::Field field = data::borrowed_field(data::field_of(features.front()), values);
+    field.origin = what;
+    set.add(std::move(field));
     return set;
   }
   const auto columns = int64_t(features.size());

@@ -20,12 +20,19 @@ Tensor targets_of(const Array& array, const char* what) {
   return targets;
 }
 
+// A field over the caller's memory; messages begin with `what`.
+data::Field borrow(std::string name, const Tensor& values, const char* what) {
+  data::Field field = data::borrowed_field(std::move(name), values);
+  field.origin = what;
+  return field;
+}
+
 data::FieldSet fields_of(const Samples& samples, const char* what) {
   const Tensor inputs = tensor_of(samples.inputs, what),
                targets = targets_of(samples.targets, what);
   data::FieldSet set(what);
-  set.add(data::borrowed_field("inputs", inputs));
-  set.add(data::borrowed_field("targets", targets));
+  set.add(borrow("inputs", inputs, what));
+  set.add(borrow("targets", targets, what));
   return set;
 }
 
@@ -35,7 +42,7 @@ std::optional<data::SampleSet> in_place(const Samples& samples, const data::Prep
   const Tensor inputs = tensor_of(samples.inputs, what);
   if (!reads_in_place(inputs, known, what)) return std::nullopt;
   data::FieldSet set(what);
-  set.add(data::borrowed_field(known.target()->fields.front(), targets_of(samples.targets, what)));
+  set.add(borrow(known.target()->fields.front(), targets_of(samples.targets, what), what));
   if (samples.targets.shape.front() != inputs.shape[0]) return std::nullopt;  // refused elsewhere
   return engine::prepare_in_place(inputs, set, known, what);
 }
@@ -121,7 +128,7 @@ data::SampleSet prepare_batch(const Samples& samples, const data::Preparation& p
     throw_error(ErrorKind::usage, "{}: the model has {} target fields, an array is one", what,
                 names.size());
   }
-  fields.add(data::borrowed_field(names.front(), targets_of(samples.targets, what)));
+  fields.add(borrow(names.front(), targets_of(samples.targets, what), what));
   count_copied(int64_t(inputs.bytes()));
   return engine::prepare_samples(fields, preparation, what);
 }

@@ -301,7 +301,11 @@ void Router::complete(Exchange& exchange) {
 // index | models/NAME/load | models/NAME/unload
 bool Router::route_repository(Exchange& exchange, Path path) {
   if (path.size() == 1 && path[0] == "index") {
-    if (exchange.method != "GET") want_method(exchange, "POST");
+    if (exchange.method != "POST" && exchange.method != "GET" && exchange.method != "HEAD") {
+      throw HttpError(405,
+                      fmt::format("{} is not for this path; use POST", printable(exchange.method)),
+                      "Allow: GET, HEAD, POST\r\n");
+    }
     bool ready_only = false;
     if (!exchange.body.empty()) {
       const nlohmann::json body = parse_json(exchange.body);

@@ -31,7 +31,7 @@ def test_gradcheck():
 
 @pytest.mark.parametrize("network, shape", [
     (nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm(), nn.ReLU(), nn.Flatten(), nn.LazyLinear(2)), (1, 5, 5)),
-    (nn.Sequential(nn.GRU(3), nn.Select(), nn.Linear(3, 2)), (4, 2)),
+    (nn.Sequential(nn.GRU(2, 3), nn.Select(), nn.Linear(3, 2)), (4, 2)),
 ])
 def test_gradcheck_of_other_layers(network, shape):
     module = ridgeline.torch.Module(rl.Model(network, input_shape=shape, precision="fp64", device="cpu", tune=False))

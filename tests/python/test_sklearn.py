@@ -36,6 +36,12 @@ def test_classifier_of_words():
     np.testing.assert_array_equal(clone(fitted).fit(x, words).predict_proba(x), fitted.predict_proba(x))
 
 
+def test_hidden_sizes():
+    x, y = load_iris(return_X_y=True)
+    one, same = (rl.RidgelineClassifier(**{**QUICK, "hidden_layer_sizes": sizes}).fit(x, y) for sizes in (8, [8]))
+    np.testing.assert_array_equal(one.predict_proba(x), same.predict_proba(x))
+
+
 def test_regressor_of_several_values():
     x, y = make_regression(200, 5, n_targets=2, random_state=0)
     fitted = rl.RidgelineRegressor(**QUICK).fit(x, y)

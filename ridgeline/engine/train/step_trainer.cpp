@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "ridgeline/data/inputs_in_place.h"
+#include "ridgeline/engine/own_inputs.h"
 #include "ridgeline/engine/resident_set.h"
 #include "ridgeline/engine/train/fine_tune.h"
 
@@ -32,6 +33,10 @@ nn::Model copy_of(const LoadedModel& loaded, const Config& config) {
   return copy;
 }
 
+// The type of prepared samples: codes for an embedding are integers.
+DType input_type(const LoadedModel& loaded) {
+  return loaded.preparation ? input_dtype(*loaded.preparation) : DType::fp32;
+}
 DType target_type(int classes) { return classes > 0 ? DType::int32 : DType::fp32; }
 
 }  // namespace
@@ -42,13 +47,14 @@ StepTrainer::StepTrainer(const LoadedModel& loaded, const RunConfig& run)
       model_(copy_of(loaded, config_)),
       machine_(config_.run),
       weights_(machine_.runtime(), model_,
-               nn::lower(model_, options_for({DType::fp32, target_type(classes_), 2}))) {}
+               nn::lower(model_, options_for({input_type(loaded), target_type(classes_), 2}))) {}
 
 nn::LowerOptions StepTrainer::options_for(const Key& key) const {
   nn::LowerOptions options = lower_options(config_, {}, classes_);
   options.mode = nn::Mode::train;
   options.set_inputs = key.inputs;
   options.set_targets = key.targets;
+  options.lengths = key.lengths;
   options.batch = options.set_samples = options.order_samples = key.samples;
   options.frozen = frozen_layers(config_.train.freeze, model_);
   return options;
@@ -69,6 +75,7 @@ StepTrainer::Prepared& StepTrainer::prepare(const Key& key) {
   own(lowered.inputs, made.inputs);
   own(lowered.targets, made.targets);
   own(lowered.order, made.order);
+  if (key.lengths) own(lowered.lengths, made.lengths);
   std::vector<int32_t> order(size_t(key.samples));
   std::iota(order.begin(), order.end(), 0);
   machine_.runtime().upload(made.order.data(), order.data(), made.order.size());
@@ -78,11 +85,15 @@ StepTrainer::Prepared& StepTrainer::prepare(const Key& key) {
 
 StepResult StepTrainer::make(const data::SampleSet& batch, double rate) {
   check_outputs(model_, batch, batch.name, config_.train.loss);
-  Prepared& made = prepare({batch.input_dtype(), batch.targets.view().dtype, batch.size()});
+  Prepared& made =
+      prepare({batch.input_dtype(), batch.targets.view().dtype, batch.size(), batch.has_lengths()});
   const auto* lying = dynamic_cast<const data::InputsInPlace*>(batch.source.get());
   const void* inputs = lying != nullptr ? lying->all().data : batch.inputs.view().data;
   machine_.runtime().upload(made.inputs.data(), inputs, made.inputs.size());
   machine_.runtime().upload(made.targets.data(), batch.targets.view().data, made.targets.size());
+  if (batch.has_lengths()) {
+    machine_.runtime().upload(made.lengths.data(), batch.lengths.view().data, made.lengths.size());
+  }
   made.runner->launch(0, 1, step_, {&rate, 1});
   StepResult result;
   result.loss = made.runner->losses().front();

@@ -33,12 +33,13 @@ class StepTrainer {
 
  private:
   struct Prepared {
-    DeviceBuffer inputs, targets, order;
+    DeviceBuffer inputs, targets, order, lengths;
     std::unique_ptr<Runner> runner;
   };
   struct Key {
     DType inputs, targets;
     int64_t samples;
+    bool lengths = false;  // samples are sequences of their own lengths
     auto operator<=>(const Key&) const = default;
   };
   nn::LowerOptions options_for(const Key& key) const;
