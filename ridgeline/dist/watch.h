@@ -1,5 +1,7 @@
 #pragma once
 
+#include <unistd.h>
+
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -24,6 +26,8 @@ class Watch {
  public:
   struct Options {
     double silence = 20;  // seconds without a beat, or without progress, until a rank is given up
+    // The launcher, seen before MPI's start: a process has another parent once it has died.
+    int parent = ::getppid();
   };
 
   // Collective. Where no connection can be made (a firewall) the watch does without and says so.
