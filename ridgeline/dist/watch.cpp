@@ -48,7 +48,7 @@ constexpr int kHearingMs = 2 * int(kBeatMs);
 }  // namespace
 
 Watch::Watch(RankCommunicator& ranks, const Options& options)
-    : ranks_(ranks), silence_ms_(int64_t(1000 * options.silence)), parent_(::getppid()) {
+    : ranks_(ranks), silence_ms_(int64_t(1000 * options.silence)), parent_(options.parent) {
   for (const std::string& name :
        ranks.texts(fmt::format("{}, process {}", host_name(), ::getpid()))) {
     names_.push_back(fmt::format("rank {} ({})", names_.size(), name));

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <unistd.h>
+
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -24,6 +26,8 @@ class Watch {
  public:
   struct Options {
     double silence = 20;  // seconds without a beat, or without progress, until a rank is given up
+    // The launcher. It is read before MPI starts, since the parent changes when the launcher dies.
+    int parent = ::getppid();
   };
 
   // Collective. If no connection can be made (a firewall), the watchdog is disabled and says so.

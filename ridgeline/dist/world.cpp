@@ -1,5 +1,8 @@
 #include "ridgeline/dist/world.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
@@ -34,15 +37,18 @@ Watch::Options watch_options() {
 
 // MPI's own start waits forever for a rank that ended or was stopped before it, and which one is
 // unknown at that time. While an object lives, it reports this after a time of silence, and after
-// ten such times it ends this rank, whereupon the launcher ends the others.
+// ten such times it ends this rank, whereupon the launcher ends the others. MPI's start may also
+// miss the death of the launcher. This rank then exits at once and prints nothing, because its
+// output goes through the launcher.
 class StartWatch {
  public:
-  StartWatch(int rank, double silence)
-      : thread_([rank, silence](const std::stop_token& stop) { watch(rank, silence, stop); }) {}
+  StartWatch(int rank, const Watch::Options& options)
+      : thread_([=](const std::stop_token& stop) { watch(rank, options, stop); }) {}
 
  private:
-  static void watch(int rank, double silence, const std::stop_token& stop) {
-    if (waited(silence, stop)) return;
+  static void watch(int rank, const Watch::Options& options, const std::stop_token& stop) {
+    const double silence = options.silence;
+    if (waited(silence, options, stop)) return;
     const auto message = [&](double seconds) {
       return fmt::format(
           "rank {} has waited {:g} s for other ranks to start; has one ended, or is it stopped? "
@@ -50,19 +56,27 @@ class StartWatch {
           rank, seconds);
     };
     write_stderr("ridgeline: warning: " + message(silence));
-    if (waited(9 * silence, stop)) return;
+    if (waited(9 * silence, options, stop)) return;
     write_stderr("ridgeline: " + message(10 * silence));
     std::_Exit(exit_code(ErrorKind::comm));
   }
 
-  static bool waited(double seconds, const std::stop_token& stop) {
+  // Returns true if `stop` was requested before the time was over.
+  static bool waited(double seconds, const Watch::Options& options, const std::stop_token& stop) {
+    using Clock = std::chrono::steady_clock;
+    const auto deadline = Clock::now() + std::chrono::duration<double>(seconds);
     std::mutex mutex;
     std::unique_lock lock(mutex);
     std::condition_variable_any never;
-    never.wait_for(lock, stop, std::chrono::duration<double>(seconds), [] { return false; });
+    while (Clock::now() < deadline && !stop.stop_requested()) {
+      if (::getppid() != options.parent) std::_Exit(exit_code(ErrorKind::comm));
+      const std::chrono::duration<double> left = deadline - Clock::now();
+      never.wait_for(lock, stop, std::min(left, kLauncherSeconds), [] { return false; });
+    }
     return stop.stop_requested();
   }
 
+  static constexpr std::chrono::duration<double> kLauncherSeconds{0.5};
   std::jthread thread_;
 };
 
@@ -75,7 +89,7 @@ std::unique_ptr<World> World::from_environment() {
   std::optional<StartWatch> start;  // until the watchdog itself exists
   std::unique_ptr<Transport> transport;
   if (launch) {
-    start.emplace(launch->rank, options.silence);
+    start.emplace(launch->rank, options);
     transport = open_mpi(*launch);
   }
   if (!transport || transport->size() == 1) {

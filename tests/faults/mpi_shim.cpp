@@ -2,8 +2,9 @@
 // is made.
 //   RIDGELINE_KILL_RANK=R RIDGELINE_KILL_CALL="Bcast 3"  at the third MPI_Bcast
 //   RIDGELINE_KILL_AFTER=OUTPUT    not before there are results in OUTPUT.part, or OUTPUT itself
-//   RIDGELINE_COUNT_CALLS=FILE     writes the number of calls of each kind to FILE.R, in lines like
-//                                  "Bcast 3"
+//   RIDGELINE_HOLD_INIT=FILE       MPI's start makes FILE.R and does not return
+//   RIDGELINE_COUNT_CALLS=FILE     writes to FILE.R how many there were of each, in lines like
+//   "Bcast 3"
 #include <mpi.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -55,6 +56,15 @@ void write_counts() {
 }  // namespace
 
 extern "C" {
+
+int MPI_Init_thread(int* count, char*** arguments, int wanted, int* provided) {
+  if (const std::string file = variable("RIDGELINE_HOLD_INIT"); !file.empty()) {
+    std::FILE* const out = std::fopen((file + '.' + variable("OMPI_COMM_WORLD_RANK")).c_str(), "w");
+    if (out != nullptr) std::fclose(out);
+    for (;;) ::pause();
+  }
+  return PMPI_Init_thread(count, arguments, wanted, provided);
+}
 
 int MPI_Barrier(MPI_Comm comm) {
   count("Barrier");
