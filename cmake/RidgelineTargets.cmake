@@ -51,7 +51,7 @@ endfunction()
 # ours is the parsing of headers. Sources include what they use all the same (-D CMAKE_DISABLE_PRECOMPILE_HEADERS=ON).
 # Groups of sources (ridgeline_unity) are too few for it.
 function(ridgeline_precompile target)
-  if(RIDGELINE_UNITY)
+  if(RIDGELINE_UNITY AND NOT target MATCHES "_cuda$")
     return()
   endif()
   foreach(header IN LISTS ARGN)
@@ -67,9 +67,10 @@ endfunction()
 # With RIDGELINE_UNITY, compiles the C++ sources of a target in groups of at most 90 kB, because most of the time of a
 # small source goes into headers and templates that its neighbours need too. No two sources of a group define the same
 # name at namespace scope, so that a source means the same alone and in a group. Sources for several instruction sets
-# include themselves and stay alone.
+# include themselves and stay alone, and so do those of the CUDA folders, whose headers define names that sources of other
+# folders use for something else.
 function(ridgeline_unity target)
-  if(NOT RIDGELINE_UNITY)
+  if(NOT RIDGELINE_UNITY OR target MATCHES "_cuda$")
     return()
   endif()
   get_target_property(sources ${target} SOURCES)
