@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Convolutional nets beside PyTorch and ONNX Runtime on the CPU, in turns on the same machine.
+"""Times convolutional networks beside PyTorch and ONNX Runtime on the CPU, alternating on the same machine.
 
 usage: compare_conv.py RIDGELINE CONFIGS RESULT.json [--threads N] [--rounds N] [--seconds S]
 
-Inference of fashion-lenet72's net (256 images, fp32) by ours, PyTorch in both of its layouts and ONNX
-Runtime where it is installed; a training step of fashion-lenet (batch 128, fp32, Adam) by
-ours and PyTorch in both layouts. Each round times all of them; median and least (ours: fastest tenth) are
-kept, and of the rounds the one with the least median.
+It times inference of fashion-lenet72's network (256 images, fp32) by ours, PyTorch in both of its layouts and, if
+installed, ONNX Runtime; and a training step of fashion-lenet (batch 128, fp32, Adam) by ours and PyTorch in both
+layouts. Each round times all of them and keeps the median and the least (ours: the fastest tenth); the round with the
+least median counts.
 """
 import json
 import os

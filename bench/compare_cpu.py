@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Our training steps beside the other frameworks', from runs on the same machine.
+"""Compares our training steps with those of other frameworks, from runs on the same machine.
 
 usage: compare_cpu.py RESULT.json PEERS.jsonl OURS.json [OURS.json ...]
 
@@ -14,7 +14,7 @@ import subprocess
 import sys
 from datetime import date
 
-# What we want of each, against the best peer.
+# The goal for each, against the best peer.
 GOALS = {("784-128-128-128-10", 32): 2.0, ("784-512-10", 128): 1.6,
          ("784-1024-1024-1024-10", 32): 1.6, ("784-512-10", 3000): 1.2}
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""One prediction on the CPU beside ONNX Runtime with IO binding, in turns on the same machine.
+"""Times one prediction on the CPU beside ONNX Runtime with IO binding, alternating on the same machine.
 
 usage: compare_latency.py RIDGELINE LIBRIDGELINE.so RESULT.json [--rounds N] [--calls N]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Imported nets beside ONNX Runtime on the CPU, or beside PyTorch compiled in a CUDA graph on a GPU.
+"""Times imported networks beside ONNX Runtime on the CPU, or beside compiled PyTorch in a CUDA graph on a GPU.
 
 usage: compare_onnx.py RIDGELINE LIBRIDGELINE.so RESULT.json [--device cpu|cuda] [--threads N] [--rounds N] [--seconds S]
                        [--nets mlp,lenet,...] [--batches 1,256] [--compile MODE]
@@ -96,7 +96,7 @@ def mobilenet():
     return (3, 32, 32), layers + [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10)]
 
 
-# On the CPU: how many times ONNX Runtime's speed is asked for. On a GPU it is 1 for all.
+# On the CPU, the goal as a multiple of ONNX Runtime's speed. On a GPU it is 1 for all.
 NETS = {"mlp": (mlp, 1.5), "lenet": (lenet, 1.5), "char-cnn": (char_cnn, 1.5), "gru": (gru, 1.5), "lstm": (lstm, 1.5),
         "resnet9": (resnet9, 1.0), "mobilenet": (mobilenet, 1.0)}
 
@@ -151,7 +151,7 @@ def runtime(file, x, threads):
 
 
 def times_us(call, seconds):
-    """The median and the shortest of the calls in so many seconds."""
+    """The median and the shortest of the calls made in this many seconds."""
     call()
     taken, end = [], time.perf_counter() + seconds
     while time.perf_counter() < end or len(taken) < 5:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Recurrent layers beside PyTorch's on the CPU, in turns on the same machine.
+"""Times recurrent layers beside PyTorch's on the CPU, alternating on the same machine.
 
 usage: compare_rnn.py RIDGELINE RESULT.json [--threads N] [--rounds N]
 
@@ -14,7 +14,7 @@ import torch
 
 import in_turns
 
-# cell, hidden, batch, steps, what we want against PyTorch
+# cell, hidden, batch, steps, the goal against PyTorch
 WORK = [(cell, hidden, batch, steps, goal) for cell in ("lstm", "gru")
         for hidden, batch, steps, goal in ((128, 32, 64, 1.5), (512, 32, 64, 1.5), (1024, 64, 32, 1.15))]
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Training steps of many ordinary small nets beside PyTorch and JAX, in one run on one machine.
+"""Times training steps of many ordinary small networks beside PyTorch and JAX, in one run on one machine.
 
 usage: generality.py RESULT.json [--tool PATH] [--device cuda|cpu] [--precisions fp32,tf32,bf16] [--only TEXT]...
                      [--seconds S] [--compiled] [--python PYTHON] [--threads N] [--no-peers]
 
 Ours runs before and after the peers, and the median of both counts. RESULT.json holds a case for each net and
 precision: net, precision, ours_us, of_limit, kernels, peers_us, peer (the fastest), peer_us and ratio (above 1: ours is
-faster); with --device cpu also the machine. Cases that are in RESULT.json already are kept where they do not run again.
+faster); with --device cpu also the machine. Cases that are already in RESULT.json are kept unless they run again.
 """
 import argparse
 import array
@@ -42,7 +42,7 @@ def write_npy(path, rows, columns, floats):
 
 
 def write_table(folder):
-    """Random numbers of about unit size, and of each sample's first seven the sum as what is learnt."""
+    """Random numbers of about unit size; the target is the sum of each sample's first seven."""
     noise = array.array("f", (byte / 74 - 1.73 for byte in random.Random(2).randbytes(TABLE_SAMPLES * TABLE_FEATURES)))
     write_npy(folder / "x.npy", TABLE_SAMPLES, TABLE_FEATURES, noise.tobytes())
     sums = array.array("f", (sum(noise[at:at + 7]) for at in range(0, len(noise), TABLE_FEATURES)))
@@ -50,14 +50,14 @@ def write_table(folder):
 
 
 def write_data(folder):
-    """Random images of bytes and random text: nothing that a kernel could profit from."""
+    """Random images of bytes and random text, without structure that a kernel could profit from."""
     noise = random.Random(1)
     images = folder / "images"
     images.mkdir()
     for part, n in (("train", SAMPLES), ("t10k", 256)):
         write_idx(images / f"{part}-images-idx3-ubyte", (n, 28, 28), noise.randbytes(n * 784))
         write_idx(images / f"{part}-labels-idx1-ubyte", (n,), bytes(noise.choices(range(10), k=n)))
-    # 65 symbols, of which the text must have each.
+    # 65 symbols, each of which must occur in the text.
     symbols = bytes(range(48, 113))
     (folder / "text.txt").write_bytes(symbols + bytes(noise.choices(symbols, k=1_000_000)))
 
@@ -143,8 +143,8 @@ def main():
             for job in jobs:
                 key = job["case"]["name"], job["precision"]
                 try:
-                    # The first run says how long a step takes, and is not counted: it finds the plan and is the first
-                    # to touch the data.
+                    # The first run finds out how long a step takes. It is not counted, because it makes the plan
+                    # and is the first to touch the data.
                     if key not in first_us:
                         first_us[key] = ours(options, job["case"], job["precision"], folder, 5 * least)["us_per_step"]
                     steps = max(least, int(options.seconds * 1e6 / first_us[key]))
@@ -156,8 +156,8 @@ def main():
             try:
                 ours(options, job["case"], job["precision"], folder, 1, "--no-tune")
             except RuntimeError:
-                pass  # said when it is measured
-        if options.device == "cuda":  # generated kernels are compiled side by side, not one after the other
+                pass  # reported when it is measured
+        if options.device == "cuda":  # generated kernels are compiled in parallel
             with ThreadPoolExecutor(max(1, (os.cpu_count() or 2) * 3 // 4)) as pool:
                 list(pool.map(compile_one, jobs))
         run_ours()

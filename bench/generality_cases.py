@@ -1,4 +1,4 @@
-"""Nets as people write them: the cases of bench/generality.py.
+"""Typical networks: the cases of bench/generality.py.
 
 A case is the layers, batch and optimizer of a config, over images of bytes, sequences of such rows, text, or a table of
 floats whose last column is learnt by squared errors."""
@@ -18,7 +18,7 @@ def mlp(*widths, act="relu", dropout=0.0, norm=None):
 
 
 def conv(out, kernel, pool=2, norm=None, act="relu", **more):
-    """A convolution with what people put behind it."""
+    """A convolution with the layers that usually follow it."""
     layers = [{"type": "conv2d", "out": out, "kernel": kernel, "padding": kernel // 2, **more}]
     if norm:
         layers.append({"type": norm})
@@ -38,7 +38,7 @@ def case(name, layers, batch, optimizer, shape=(28, 28), clip=0.0, text=None, ta
             "shape": [table] if table else list(shape), "clip": clip, "text": text, "table": table}
 
 
-# The first ten are the shipped configs and their like; the others vary one thing or several.
+# The first ten are the shipped configs and similar ones; the others vary one or several things.
 CASES = [
     case("fashion-mlp: 784-256-128-10, dropout, Adam", [
         {"type": "linear", "out": 256}, {"type": "relu"}, {"type": "dropout", "p": 0.1},

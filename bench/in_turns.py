@@ -1,4 +1,4 @@
-"""What the comparisons with PyTorch on the CPU share: arguments, the stopwatch, the file of results."""
+"""Code that the comparisons with PyTorch on the CPU share: arguments, the stopwatch, the file of results."""
 import argparse
 import json
 import time

@@ -18,11 +18,11 @@ import torch
 from safetensors.torch import load_file
 
 ROOT = Path(__file__).resolve().parent.parent
-# What a byte is multiplied by here, in every precision.
+# The scale of a byte here, in every precision.
 SCALE = torch.tensor(1 / 255, dtype=torch.float32).item()
 # What each of our precisions is compared with, and how far apart the curves may be. Two runs that
-# round differently part exponentially (gates of ReLU flip), so one epoch is compared: in fp64 to the
-# nine digits that are logged, else to the rounding of the products carried on so far.
+# round differently diverge exponentially (ReLU units flip), so only one epoch is compared: in fp64 to
+# the nine digits that are logged, otherwise to the accumulated rounding of the products.
 PRECISIONS = {
     "fp64": (torch.float64, None, 1e-8),
     "fp32": (torch.float32, None, 1e-4),
@@ -144,7 +144,7 @@ def main():
         print(f"{precision}: {len(ends)} points, curves apart by at most {apart:.1e} (bound {bound:.0e})", flush=True)
         result["curves"].append({"precision": precision, "steps": ends, "ours": [l for _, l in ours],
                                  "pytorch": theirs, "apart": apart, "bound": bound, "kernels": kernels})
-        Path(args.out).write_text(json.dumps(result) + "\n")  # kept, should a later one be cut off
+        Path(args.out).write_text(json.dumps(result) + "\n")  # kept in case a later one is cut off
     return 1 if failed else 0
 
 

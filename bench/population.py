@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Many small nets trained at once: `ridgeline sweep` beside JAX vmap + scan and PyTorch bmm, in one run on one machine.
+"""Times many small networks trained at once: `ridgeline sweep` beside JAX vmap + scan and PyTorch bmm, on one machine.
 
 usage: population.py RESULT.json [--tool PATH] [--device cpu|cuda] [--net 784-32-10] [--batch 32] [--members 64]
                      [--steps 1875] [--precision fp32] [--threads N] [--python PYTHON]
@@ -59,7 +59,7 @@ precision = "{given.precision}"
 
 
 def ours(config, given, *flags):
-    """us of a step of all members, and seconds of the whole command."""
+    """Microseconds per step of all members, and seconds of the whole command."""
     rates = ",".join(f"{1e-3 + 1e-4 * i:.5f}" for i in range(given.members))
     begin = time.perf_counter()
     done = subprocess.run([given.tool, "sweep", str(config), "--set", f"train.optimizer.lr={rates}", "--json", "-", *flags,
@@ -73,7 +73,7 @@ def ours(config, given, *flags):
 
 
 def peer(name, given):
-    """A peer in a process of its own, because two of them disagree about threads and memory."""
+    """Runs a peer in a separate process, because two of them interfere in threads and memory."""
     done = subprocess.run([given.python, __file__, "-", "--peer", name, "--device", given.device, "--net", given.net,
                            "--batch", str(given.batch), "--members", str(given.members), "--precision", given.precision,
                            "--threads", str(given.threads)], capture_output=True, text=True)

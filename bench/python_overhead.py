@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the Python package costs over the library and the tool, in turns on the same machine.
+"""Measures what the Python package costs over the library and the tool, alternating on the same machine.
 
 usage: python_overhead.py RIDGELINE RESULT.json [--threads N] [--rounds N] [--seconds S] [--wheel FILE] [--peers FILE]
 
@@ -143,7 +143,7 @@ def import_milliseconds(rounds):
 
 
 def scaling(seconds):
-    """Calls a second of handles that each have a thread, by how many there are; the weights fit a core's cache."""
+    """Calls per second of handles with one thread each, by their number; the weights fit in a core's cache."""
     model = model_of("784-256-256-10")
     x = np.random.default_rng(1).random((32, 784), np.float32)
     rows = []

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How a training step scales over ranks of one host, a thread each, beside what the cores could do.
+"""Measures how a training step scales over ranks of one host, one thread each, beside what the cores allow.
 
 Alternates, so that a machine whose cores differ and change from second to second is the same for all:
 one rank on each core alone; as many processes at once that do not talk to one another, each with its
@@ -73,7 +73,7 @@ def main():
         rates = [1e6 / us for us in apart()]
         line = {"one_us": one, "apart_us": [1e6 / rate for rate in rates], "ranks": together(),
                 "ranks_kernels_apart": together(*APART)}
-        # The machine's own: as many steps of the whole batch as the processes make of their shares.
+        # What the machine allows: as many steps of the whole batch as the processes make of their shares.
         mean = statistics.mean(one)
         line["allowed"] = sum(rates) / len(cores) * mean * 1e-6
         for kind in "ranks", "ranks_kernels_apart":

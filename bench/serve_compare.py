@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`ridgeline serve` under load, beside servers on ONNX Runtime, one after the other on the same cores.
+"""Measures `ridgeline serve` under load beside servers on ONNX Runtime, one after the other on the same cores.
 
 usage: serve_compare.py RIDGELINE HTTP_LOAD RESULT.json [--server-cores 0] [--load-cores 1] [--seconds 5]
                         [--cpp-peer PROGRAM LIBONNXRUNTIME.so] [--fastapi-python PYTHON]
@@ -144,7 +144,7 @@ def resident_kb(server):
 
 
 def waited_seconds(server):
-    """For each thread of the server, how long it was ready to run and did not, because its core was taken."""
+    """For each thread of the server, how long it was ready to run but had no core."""
     return {task.name: int((task / "schedstat").read_text().split()[1]) / 1e9
             for task in pathlib.Path(f"/proc/{server.process.pid}/task").iterdir()}
 
@@ -190,7 +190,7 @@ def main():
         os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
         model = make_model(given.tool, folder)
         threads, loaders = count(given.server_cores), count(given.load_cores)
-        Ours(given, model, threads).process.kill()  # measures its kernels, and keeps the plan
+        Ours(given, model, threads).process.kill()  # measures its kernels and stores the plan
         starts = []
         for _ in range(3):
             server = Ours(given, model, threads)

@@ -1,12 +1,12 @@
-"""The pictures of docs/founding.md, from bench/results/founding-{1..5}.json. A part that was not run leaves its picture
-as it is."""
+"""The pictures of docs/founding.md, from bench/results/founding-{1..5}.json. The picture of a part that was not run is
+not changed."""
 from founding_tables import figures, multiples
 
 COLOURS = ["#2f6fde", "#d9541e", "#2a9d4a", "#8a4fc4", "#b58900", "#6b7280"]
 
 
 def first_of(work, name):
-    """Figures of a GPU, else of a CPU."""
+    """Figures of a GPU, or otherwise of a CPU."""
     return figures(work, f"{name}-cuda") or figures(work, f"{name}-cpu")
 
 
@@ -53,7 +53,7 @@ SPANS = (("memory", "start", "memory_ready", 5), ("engine", "memory_ready", "eng
 
 
 def ranks(style, width=720):
-    """A lane a rank: start-up, computing, results."""
+    """One lane per rank: start-up, computing, results."""
     found = figures(1, "latency-cpu")
     if not found:
         return None

@@ -1,4 +1,4 @@
-"""The parts of the five founding works: which commands of the tool rerun each, and what is kept of them."""
+"""The parts of the five founding works: the commands of the tool that repeat each, and the figures that are kept."""
 import json
 import os
 import statistics
@@ -106,7 +106,7 @@ def news_file():
 
 
 def character_model(context):
-    """A model of the network's shape; what it has learnt does not matter to its speed."""
+    """A model with the network's shape; its speed does not depend on what it has learnt."""
     import gzip
     model = context.folder / "news"
     if model.exists():
@@ -148,7 +148,7 @@ def transports(context):
                  "--threads", 1, "--batch", 6, "--device", "cpu", "--no-tune"]
     rates = figures["inputs_per_second"]
     rates["one rank"] = [context.json(*arguments)["inputs_per_second"] for _ in range(tries)]
-    for _ in range(tries):  # in turns, so that a machine that changes is the same for all
+    for _ in range(tries):  # alternating, so that changes of the machine's speed affect all alike
         for transport in TRANSPORTS:
             found = context.json(*arguments, "--transport", transport, ranks=4)
             rates.setdefault(transport, []).append(found["inputs_per_second"])
@@ -254,7 +254,7 @@ def sweep(context, device, *sets):
     arguments = ["sweep", SIGMOID, "--device", device]
     arguments += ["--deterministic"] if device == "cpu" else ["--no-tune"]
     if device == "cpu":
-        arguments += ["--threads", 1]  # what is learnt then does not depend on the machine's load
+        arguments += ["--threads", 1]  # the result then does not depend on the machine's load
     for each in sets:
         arguments += ["--set", each]
     points = context.json(*arguments)["points"]

@@ -1,4 +1,4 @@
-"""Merges what scripts/gpu-check left in a folder into one JSON file of figures.
+"""Merges the files that scripts/gpu-check left in a folder into one JSON file of figures.
 
   gpu_check_merge.py FOLDER FILE
 
@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 
-MOST_APART = 0.005  # of 1: sums in another order move a run no further
+MOST_APART = 0.005  # sums in another order change an accuracy by no more than this
 
 
 def output_of(*command):

@@ -1,4 +1,4 @@
-"""Reads files of bench/results, also those that earlier versions wrote, with today's keys and names of kernels.
+"""Reads files of bench/results, also those of earlier versions, with today's keys and kernel names.
 
 Earlier versions called a kernel a row, so that their files hold "row" and "rows" where today's hold "kernel" and
 "kernels", and some kernels had other names (ridgeline/plan/kernel_aliases.inc). A table's own list of lines is called
@@ -34,7 +34,7 @@ ALIASES = read_aliases()
 
 
 def kernel_name(name):
-    """Today's name of a kernel; any other text as it is."""
+    """Today's name of a kernel; any other text is unchanged."""
     begin = PLANNED if name.startswith(PLANNED) else ""
     for pattern, now in ALIASES:
         found = pattern.fullmatch(name, len(begin))
@@ -55,7 +55,7 @@ def is_names(value):
 
 
 def names_of(value):
-    """Of kernels: one, a list, or [name, us] of each."""
+    """Renames kernels: one, a list, or [name, us] of each."""
     if isinstance(value, str):
         return kernel_name(value)
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Training steps of a case of bench/generality_cases.py by PyTorch and JAX, as fast as they go.
+"""Times training steps of a case of bench/generality_cases.py in PyTorch and JAX, at their best.
 
 usage: nets.py CASES.json OUT.jsonl DEVICE SECONDS [torch] [compile] [jax]
 CASES.json: a list of {"case": ..., "precision": "fp32" | "tf32" | "bf16"}. One line of JSON a figure.
@@ -14,7 +14,7 @@ TABLE_N = 1_000_000  # of a table
 
 
 def median_us(run, steps, seconds):
-    """Microseconds a step: the median of repeats of run(), which makes `steps` steps and waits for them."""
+    """Microseconds per step: the median of repeats of run(), which makes `steps` steps and waits for them."""
     run()
     times, end = [], time.perf_counter() + seconds
     while len(times) < 5 or time.perf_counter() < end:

@@ -1,4 +1,4 @@
-"""What most people write in place of a server: ONNX Runtime behind FastAPI and uvicorn, one worker.
+"""A server as most people write it: ONNX Runtime behind FastAPI and uvicorn, with one worker.
 usage: serve_fastapi.py MODEL.onnx PORT    needs fastapi, uvicorn, numpy, onnxruntime
 POST / with floats as the body answers with floats; POST /json takes {"data": [...]} and answers likewise."""
 

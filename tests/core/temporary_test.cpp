@@ -126,7 +126,7 @@ TEST_F(CacheFiles, LinksAreNotFollowed) {
   EXPECT_EQ(read_cache_file(file_), "kept");
 }
 
-TEST_F(CacheFiles, WhatIsNoFileIsNoCache) {
+TEST_F(CacheFiles, OnlyPlainFilesAreUsed) {
   fs::create_directories(file_);
   EXPECT_FALSE(read_cache_file(file_));
   write_cache_file(file_, "x");
@@ -138,7 +138,7 @@ TEST_F(CacheFiles, WhatIsNoFileIsNoCache) {
   EXPECT_TRUE(fs::is_fifo(file_));
 }
 
-TEST_F(CacheFiles, OtherUsersFilesAreNone) {
+TEST_F(CacheFiles, FilesOfOtherUsersAreNotUsed) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can give files away";
   write_cache_file(file_, "planted");
   ASSERT_EQ(::chown(file_.c_str(), 65534, 65534), 0);

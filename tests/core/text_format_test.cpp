@@ -17,7 +17,7 @@ TEST(TextFormat, NearestIsTheFewestEditsAwayOrNone) {
   EXPECT_EQ(nearest("", names), "");
 }
 
-TEST(TextFormat, WhatIsNoCharacterOfALineIsSpeltOut) {
+TEST(TextFormat, UnprintableCharactersAreSpeltOut) {
   EXPECT_EQ(printable("a b\xc3\xa4"), "a b\xc3\xa4");
   EXPECT_EQ(printable(std::string_view("a\0b\n\x1b[2J\x7f", 9)), "a\\x00b\\x0a\\x1b[2J\\x7f");
   EXPECT_EQ(one_line("a\r\nb\x1b"), "a  b\\x1b");

@@ -73,7 +73,7 @@ TYPED_TEST(PackedProducts, AgreeWithDoublesInEveryShape) {
   }
 }
 
-TEST(WorkStealing, RunsEachTaskOnceWhoeverIsHeldUp) {
+TEST(WorkStealing, RunsEachTaskOnceWhicheverThreadIsDelayed) {
   for (const int threads : {1, 2, 5}) {
     for (const int64_t count : {0, 1, 4, 37}) {
       ThreadPool pool(threads);

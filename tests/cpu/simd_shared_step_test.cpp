@@ -220,7 +220,7 @@ class HeldUp {
 
 // A preempted thread that has read a counter holds a stale value: others may have taken the task
 // since, and the next one may not be ready.
-TYPED_TEST(SimdSharedStep, StandsThreadsThatAreHeldUp) {
+TYPED_TEST(SimdSharedStep, ToleratesPreemptedThreads) {
   using T = TypeParam;
   const Net net{{1, 2}, SimdActivation::none, {1500, 1, 64}};
   constexpr int kSteps = 300;
@@ -236,7 +236,7 @@ TYPED_TEST(SimdSharedStep, StandsThreadsThatAreHeldUp) {
 }
 
 // Threads of one process, which update the same weights.
-TYPED_TEST(SimdSharedStep, OfThreadsIsThatToo) {
+TYPED_TEST(SimdSharedStep, ThreadsGiveTheSumOfTheSharesBitForBit) {
   using T = TypeParam;
   const Net net{{33, 140, 6}, SimdActivation::tanh, {190, 65, 2, 128}};
   constexpr int kSteps = 5;

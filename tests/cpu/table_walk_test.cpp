@@ -134,7 +134,7 @@ TEST(SplitKernels, AgreeWithTheOracleByThePortableEngine) {
   walk_split_kernels(cpu::simd::split_portable_engine());
 }
 
-TEST(SplitKernels, AgreeWithTheOracleByThisMachines) {
+TEST(SplitKernels, AgreeWithTheOracleByThisMachinesEngine) {
   if (const auto* engine = cpu::simd::split_engine()) return walk_split_kernels(*engine);
   for (const Kernel& kernel : all_kernels())
     EXPECT_FALSE(kernel.name.ends_with(".amx")) << kernel.name;

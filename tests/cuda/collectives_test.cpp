@@ -104,7 +104,7 @@ TEST(CudaMpiKernel, TakesWhatTheLibrarySaysItTakes) {
   EXPECT_EQ(mpi_refusal(&aware, DType::bf16, DType::fp32), "adds up fp32 and fp64 only");
 }
 
-TEST_F(CudaCollectives, OfOneRankChangeNoBit) {
+TEST_F(CudaCollectives, CollectivesOfOneRankChangeNoBit) {
   test::DeviceSelf alone;
   RunConfig run;
   run.device = "cuda";

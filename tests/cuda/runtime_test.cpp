@@ -14,7 +14,7 @@ namespace ridgeline::test {
 namespace {
 
 // Runs everywhere: on a machine without a usable GPU it prints one line, and nothing crashes.
-TEST(Gpus, AreListedOrSaidToBeMissing) {
+TEST(Gpus, AreListedOrReportedAsMissing) {
   const cuda::GpuReport report = cuda::gpu_report();
   EXPECT_FALSE(report.runtime.empty());
   EXPECT_FALSE(cuda::built_architectures().empty());
@@ -25,7 +25,7 @@ TEST(Gpus, AreListedOrSaidToBeMissing) {
   }
 }
 
-TEST(Gpus, OneThatIsNotThereIsAnErrorOfTheDevice) {
+TEST(Gpus, AMissingGpuIsADeviceError) {
   try {
     cuda::CudaRuntime runtime(97);
     FAIL() << "cuda:97 was made";

@@ -238,7 +238,7 @@ TEST_F(IdxTest, ReadsRawSamples) {
   EXPECT_EQ(text_of(samples), "abcdefghijkl");
 }
 
-TEST_F(IdxTest, UnpacksRawItems) {
+TEST_F(IdxTest, UnpacksRawSamples) {
   const std::string packed = gzip("abcdefghijkl");
   EXPECT_EQ(text_of(read_raw_samples(file(packed), Shape{3, 2})), "abcdefghijkl");
   const auto refuses = [&](const std::string& bytes, const std::string& says) {

@@ -104,7 +104,7 @@ TEST_F(SplitterTest, PiecesAreCheckedLikeTheWhole) {
   refuse("a,b\n\"x\ny\",d\n\xff,f\n", {"line 4", "UTF-8"});
 }
 
-TEST_F(SplitterTest, NothingComesOfAnEmptyFile) {
+TEST_F(SplitterTest, AnEmptyFileHasNoRecords) {
   const auto path = write_file(folder_ / "a.csv", "\n\n");
   EXPECT_TRUE(in_blocks(path, {.format = TextFormat::csv, .text = {"1"}}, 4).empty());
 }

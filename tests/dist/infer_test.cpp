@@ -82,7 +82,7 @@ TEST_F(InferOverRanks, EveryTransportGivesWhatOneProcessGives) {
   }
 }
 
-TEST_F(InferOverRanks, OwnPartsGiveTheSame) {
+TEST_F(InferOverRanks, ShardedInputGivesTheSame) {
   options_.sharded_input = true;
   for (const int ranks : {2, 3}) {
     const InferReport report = on(ranks, "parts.csv");

@@ -99,7 +99,7 @@ TEST_P(Training, IsThatOfOneRank) {
   expect_same(got, alone(config, 30), 1e-12);
 }
 
-TEST_P(Training, OfSgdWithMomentumToo) {
+TEST_P(Training, SgdWithMomentumIsThatOfOneRank) {
   const Config config =
       fp64({"train.clip_norm=0", "train.optimizer={type=\"sgd\",lr=0.1,momentum=0.9}"});
   expect_same(together(config, 30, GetParam()), alone(config, 30), 1e-12);

@@ -46,7 +46,7 @@ TEST(BenchCompare, ALimitThatIsPassedDecidesNothing) {
   EXPECT_TRUE(compare_results(before, {result("a", 120, 119, 0.9)}).slower());
 }
 
-TEST(BenchCompare, WhatOneSideLacksIsNamed) {
+TEST(BenchCompare, ResultsThatOneSideLacksAreNamed) {
   const auto comparison = compare_results({result("a", 1, 1)}, {result("b", 1, 1)});
   EXPECT_FALSE(comparison.slower());
   EXPECT_THAT(to_text(comparison), HasSubstr("only before"));
@@ -106,7 +106,7 @@ TEST(BenchResults, KeptFilesAreOfAMachineByItsWholeModel) {
   EXPECT_EQ(kept_results(folder.path(), "cuda; NVIDIA H200 NVL; sm_90", 2).size(), 1u);
 }
 
-TEST(BenchResults, WhatIsKeptTwiceIsGivenOnceTheNewest) {
+TEST(BenchResults, OfResultsKeptTwiceTheNewestIsUsed) {
   const TempFolder folder;
   const auto keep = [&](const char* file, const char* network, double us, const char* date) {
     std::ofstream(folder / file) << R"({"device":"NVIDIA H200","date":")" << date

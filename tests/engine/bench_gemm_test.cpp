@@ -16,7 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-TEST(BenchGemm, EveryOpIsTimedByEveryWay) {
+TEST(BenchGemm, EveryOpIsTimedWithEveryKernel) {
   GemmBenchOptions options;
   options.run.device = "cpu";
   options.run.threads = 1;

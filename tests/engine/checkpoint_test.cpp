@@ -15,7 +15,7 @@ Config texts(const char* train, const char* label) {
       "test.toml");
 }
 
-TEST(ChangedSettings, WhereTextsLieMayChangeAndWhatIsReadOfThemMayNot) {
+TEST(ChangedSettings, TheFolderOfTextsMayChangeButNotTheirContents) {
   const Config kept = texts("train.csv", "topic");
   EXPECT_EQ(changed_settings(kept, kept), "");
   EXPECT_EQ(changed_settings(kept, texts("renamed.csv", "topic")), "");

@@ -156,7 +156,7 @@ class InferMse : public Infer {
   std::vector<std::vector<double>> want_;
 };
 
-TEST_F(InferMse, OutputsComeAsTheyAreAndUnderTheirOwnName) {
+TEST_F(InferMse, OutputsAreRawAndHaveTheirOwnName) {
   infer(temp_ / "mse", raw_, temp_ / "out.csv", options_);
   std::istringstream lines(slurp(temp_ / "out.csv"));
   std::string line;

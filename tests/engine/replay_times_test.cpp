@@ -24,7 +24,7 @@ std::vector<DeviceTrace> three_kernels() {
   return traces;
 }
 
-TEST(ReplayTimes, KernelsBelongToTheKernelsThatLaunchTheirLike) {
+TEST(ReplayTimes, FunctionsBelongToTheKernelsThatLaunchThem) {
   DeviceTrace replay;
   replay.copies = {{"to the GPU", 0, 5, 0, 8}};  // the inputs of a launch: they belong to no kernel
   for (const double at : {10.0, 20.0}) {
@@ -43,7 +43,7 @@ TEST(ReplayTimes, KernelsBelongToTheKernelsThatLaunchTheirLike) {
   }
 }
 
-TEST(ReplayTimes, WhatRunsAtATimeSharesIt) {
+TEST(ReplayTimes, ConcurrentFunctionsShareTheTime) {
   DeviceTrace replay;
   // The activation begins before the product has ended, as overlapped launches do: 4 s in all.
   replay.launches = {kernel("product", 0, 2), kernel("activation", 1, 3), kernel("product", 3, 4)};

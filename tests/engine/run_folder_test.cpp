@@ -127,7 +127,7 @@ TEST(RunFolder, TrimsMetricsAndTornLines) {
   EXPECT_EQ(slurp(folder.metrics()), "{\"step\":1}\n");
 }
 
-TEST(RunFolder, TheOldRunStaysUntilTheNewOneHasSomethingToShow) {
+TEST(RunFolder, TheOldRunStaysUntilTheNewOneHasAResult) {
   const TempFolder temp;
   const auto old = make_run(temp / "run");
   {

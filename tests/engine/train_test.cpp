@@ -38,7 +38,7 @@ std::string message_of(ErrorKind kind, F f) {
 }
 
 // Steps of about a millisecond: about 100 per launch.
-TEST(Train, WaveringTimesMakeLaunchesOfFewSizes) {
+TEST(Train, VaryingStepTimesGiveFewLaunchSizes) {
   std::set<int64_t> sizes;
   int64_t launches = 0;
   for (int epoch = 0; epoch < 20; ++epoch) {
@@ -345,7 +345,7 @@ TEST(Train, NanNamesStepAndLayer) {
 }
 
 // No step follows the last one: only the evaluation shows its effect on the weights.
-TEST(Train, ANaNAfterTheLastStepIsNoSuccess) {
+TEST(Train, ANaNAfterTheLastStepFailsTheRun) {
   const TempFolder folder;
   const Config config =
       small_config({"train.max_steps=1", "train.clip_norm=0", "train.schedule={type=\"constant\"}",
@@ -367,7 +367,7 @@ void expect_named(const std::string& message, const char* tensor) {
 
 // Weights this large overflow the squares of their gradients, while Adam's first update, the
 // weights and the losses of training and test stay finite.
-TEST(Train, ARunThatEndsWithValuesThatAreNotFiniteIsNoSuccessThoughItsLossIsFinite) {
+TEST(Train, ARunWithNonFiniteValuesFailsEvenIfItsLossIsFinite) {
   const TempFolder folder;
   const Config config = small_config(
       {"model.layers.0.init={type=\"normal\",std=1e21}", "train.clip_norm=0", "train.max_steps=1"});
@@ -380,7 +380,7 @@ TEST(Train, ARunThatEndsWithValuesThatAreNotFiniteIsNoSuccessThoughItsLossIsFini
 
 // The first update makes the weights so large that the second step overflows the running variances.
 // It is seen after step 2, and after step 3 no loss has shown it.
-TEST(Train, WeightsThatAreNotFiniteEndTheRunAndLeaveTheLastGoodCheckpoint) {
+TEST(Train, NonFiniteWeightsEndTheRunAndLeaveTheLastGoodCheckpoint) {
   const TempFolder folder;
   const Config config = small_config(
       {"model.layers=[{type=\"linear\",out=17},{type=\"batchnorm\",affine=false},{type=\"relu\"},"

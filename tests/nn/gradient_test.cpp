@@ -296,7 +296,7 @@ class WrongGradient final : public Layer {
   std::string to_toml() const override { return {}; }
 };
 
-TEST(Gradient, ABrokenOneFails) {
+TEST(Gradient, AWrongGradientFails) {
   const std::vector<LayerPtr> layers{std::make_shared<LinearLayer>(4),
                                      std::make_shared<WrongGradient>(),
                                      std::make_shared<LinearLayer>(3)};

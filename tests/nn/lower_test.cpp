@@ -184,7 +184,7 @@ TEST(Lower, DropoutOnlyWhenTrainingAndNoGradientBelowTheFirstWeight) {
             (Names{"gather", "gather", "linear", "linear", "softmax_xent", "tick"}));
 }
 
-TEST(Lower, FlattenIsNoOpInBothDirections) {
+TEST(Lower, FlattenAddsNoOpForwardOrBackward) {
   const Model model({std::make_shared<FlattenLayer>(), std::make_shared<LinearLayer>(3),
                      std::make_shared<FlattenLayer>()},
                     {2, 2});

@@ -256,7 +256,7 @@ TEST(SafetensorsChecksums, EveryFlippedBitIsFound) {
   }
 }
 
-TEST(SafetensorsChecksums, EveryStretchOfOtherBytesIsFound) {
+TEST(SafetensorsChecksums, EveryOverwrittenRangeIsFound) {
   const Bytes whole = own_file();
   for (const size_t length : {1, 3, 8, 64, 200}) {
     for (const std::byte fill : {std::byte{0}, std::byte{0xff}, std::byte{' '}}) {
@@ -289,7 +289,7 @@ TEST(SafetensorsChecksums, TheDamagedPartIsNamed) {
 
 // Another program may copy the metadata into a file with its own weights: such a file is not
 // damaged.
-TEST(SafetensorsChecksums, CopiedOnesAreNotHeldAgainstAnotherProgramsFile) {
+TEST(SafetensorsChecksums, CopiedChecksumsDoNotMarkAnotherProgramsFileAsDamaged) {
   const std::string metadata =
       R"("__metadata__":{"ridgeline.crc32.a":"11111111","text":"t","ridgeline.crc32":"22222222"},)";
   const TensorFile file =

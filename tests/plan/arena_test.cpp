@@ -22,7 +22,7 @@ void expect_disjoint(const std::vector<Lifetime>& lives, const Packing& packing)
   }
 }
 
-TEST(Arena, ReusesMemoryOfTheDead) {
+TEST(Arena, ReusesMemoryOfEndedValues) {
   const std::vector<Lifetime> chain{{1000, 0, 1}, {1000, 1, 2}, {1000, 2, 3}, {1000, 3, 4}};
   const Packing packing = pack(chain);
   expect_disjoint(chain, packing);
@@ -103,7 +103,7 @@ TEST(Arena, GapsOfOneMomentAreTheGapsBetweenAll) {
   }
 }
 
-TEST(Arena, NothingTakesNothing) {
+TEST(Arena, NoValuesTakeNoMemory) {
   EXPECT_EQ(pack({}).total, 0u);
   EXPECT_EQ(peak_of({}).bytes, 0u);
 }

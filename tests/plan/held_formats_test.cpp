@@ -42,7 +42,7 @@ TEST(HeldFormats, IsAMapWhoseCopiesStay) {
   for (const auto& [copy, then] : kept) EXPECT_EQ(contents(copy), then);
 }
 
-TEST(HeldFormats, EqualContentsAreEqualHoweverTheyCameAbout) {
+TEST(HeldFormats, EqualContentsAreEqualWhateverTheirHistory) {
   HeldFormats one, other;
   EXPECT_EQ(one, other);
   one.set(1, {"a"});

@@ -128,7 +128,7 @@ class SmallGpu final : public Runtime {
 
 // On a GPU memory is not reused for a few steps, so that they can run concurrently; a GPU without
 // spare memory reuses it at once.
-TEST(PlanMemory, IsSpentOnStepsBesideOneAnotherOnlyWhereThereIsSome) {
+TEST(PlanMemory, IsSpentOnConcurrentStepsOnlyIfThereIsEnough) {
   const Net net = deep_chain(30);
   const HostTensor x(DType::fp64, {kWidth}), y(DType::fp64, {kWidth});
   const Kernel kernel{"kernel", DeviceKind::cuda, [](const Rest&) { return Cover::of(1); },

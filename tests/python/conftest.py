@@ -1,4 +1,4 @@
-"""What the tests of the Python package share."""
+"""Code that the tests of the Python package share."""
 
 import os
 import sys
@@ -26,7 +26,7 @@ def placed(array):
 
 
 def blobs(n=240, features=6, classes=3, seed=1):
-    """Points around one centre a class."""
+    """Points around one centre per class."""
     random = np.random.default_rng(seed)
     y = np.arange(n) % classes
     x = random.normal(0, 0.3, (n, features))

@@ -1,4 +1,4 @@
-"""Arrays of every kind go in where they lie, and what is wrong with one is said by its name."""
+"""Arrays of every kind are read in place, and an error names the argument that is wrong."""
 
 import array
 
@@ -121,7 +121,7 @@ class Capsule:
 
 
 class Device:
-    """Claims to lie on a GPU; nobody may read it here."""
+    """Claims to be on a GPU; it must not be read here."""
 
     __cuda_array_interface__ = {"shape": (240, 6), "typestr": "<f4", "data": (64, False), "version": 3}
     shape = (240, 6)
@@ -149,7 +149,7 @@ def test_every_protocol_is_read_where_it_lies(trained, data):
 
 
 def test_fit_reads_samples_where_they_lie(data):
-    """A change of the array during the run is seen by the run: nothing was copied."""
+    """A run sees a change of the array made during the run: nothing was copied."""
     x, y = data
     x = placed(x)
     before = rl.copied_bytes()

@@ -1,4 +1,4 @@
-"""examples/python, and that nothing leaks."""
+"""Runs examples/python, and checks that nothing leaks."""
 
 import copy
 import importlib.util
@@ -23,7 +23,7 @@ def test_example(path, tmp_path):
 
 
 def test_docs(tmp_path, monkeypatch):
-    """The examples of docs/python.md, one after another, but for those that need a GPU or other data."""
+    """Runs the examples of docs/python.md one after another, except those that need a GPU or other data."""
     blocks = re.findall(r"```python\n(.*?)```", (EXAMPLES[0].parents[2] / "docs" / "python.md").read_text(), re.S)
     needs = ['device="cuda"', "configs/", "cross_val_score"]
     if importlib.util.find_spec("torch") is None:
@@ -72,7 +72,7 @@ def test_memory_stays_flat(trained, data):
 
 
 def test_import_takes_no_time():
-    """The goal is 50 ms on a quiet machine; here other tests run beside it."""
+    """The goal is 50 ms on a quiet machine; here other tests run at the same time."""
     script = "import time; t = time.perf_counter(); import ridgeline; print(time.perf_counter() - t)"
     taken = [float(subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout)
              for _ in range(5)]

@@ -53,7 +53,7 @@ def test_errors(tmp_path, trained):
 
 
 def test_another_protobuf_in_the_process(tmp_path):
-    """TensorFlow's is loaded for all to see before ridgeline; here one whose parser ends the process."""
+    """TensorFlow loads its protobuf globally before ridgeline; this stand-in has a parser that ends the process."""
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler")

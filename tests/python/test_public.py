@@ -1,4 +1,4 @@
-"""What the package offers: names, docstrings, types."""
+"""The public names of the package, their docstrings and types."""
 
 import inspect
 import pathlib

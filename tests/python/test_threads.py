@@ -1,4 +1,4 @@
-"""Threads: the GIL is free while the library computes, handles compute at once, and one is for one thread."""
+"""Threads: the GIL is free while the library computes, handles compute in parallel, and one handle serves one thread."""
 
 import copy
 import threading

@@ -1,4 +1,4 @@
-"""Training in a loop of one's own, and callbacks that change the rate."""
+"""Training in the caller's own loop, and callbacks that change the rate."""
 
 import json
 

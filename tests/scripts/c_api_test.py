@@ -1,6 +1,6 @@
-"""The C interface as any language uses it (here by ctypes): it answers what `infer` answers, carries recurrent state, says
-what is wrong instead of ending the process, exports nothing but its functions, and, with one thread, allocates nothing,
-takes no lock and makes no system call after the preparation."""
+"""The C interface as any language uses it (here by ctypes): it gives the results of `infer`, carries recurrent state,
+reports errors instead of ending the process, exports only its functions, and with one thread allocates nothing, takes no
+lock and makes no system call after the preparation."""
 
 import csv
 import ctypes

@@ -1,4 +1,4 @@
-"""Shell completion and the manual page say what --help says."""
+"""Shell completion and the manual page agree with --help."""
 
 import pathlib
 import re

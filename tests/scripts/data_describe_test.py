@@ -1,4 +1,4 @@
-"""`ridgeline data describe` reads what NumPy and Pillow write, value by value, and refuses what it should."""
+"""`ridgeline data describe` reads files of NumPy and Pillow value by value, and refuses bad files."""
 
 import json
 import subprocess
@@ -155,7 +155,7 @@ def check_images(folder, jpegs):
 
 
 def check_text(folder):
-    """The words that people read, and what is refused, without any package."""
+    """The printed text, and refused files, without any package."""
     table = folder / "houses.csv"
     table.write_text("area,kind,garden,price\n" + "".join(
         f"{40 + i},{'flat' if i % 3 else 'house'},{'yes' if i % 2 else 'no'},{i * 1000.5}\n" for i in range(30))

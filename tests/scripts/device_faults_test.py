@@ -1,5 +1,5 @@
-"""Allocations of a GPU's memory, and of pinned memory, that fail one after another: one line of error and exit code 6, or
-the run does without; never a crash, a hang or half of a file. Needs a GPU."""
+"""Makes allocations of GPU and pinned memory fail one after another: the result is one line of error and exit code 6, or
+the run continues without that memory; never a crash, a hang or half a file. Needs a GPU."""
 
 import argparse
 import collections

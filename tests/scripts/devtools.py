@@ -1,4 +1,4 @@
-"""Drives a headless Chromium by its DevTools protocol, with no more than Python's own modules."""
+"""Drives a headless Chromium through its DevTools protocol, with only Python's own modules."""
 
 import base64
 import json
@@ -20,7 +20,7 @@ def browser():
 
 
 class WebSocket:
-    """A client of text messages, enough for one local peer that is trusted."""
+    """A minimal client for text messages, for one trusted local peer."""
 
     def __init__(self, url):
         host, port, path = re.match(r"ws://([^:/]+):(\d+)(/.*)", url).groups()
@@ -66,7 +66,7 @@ class WebSocket:
 
 
 class Page:
-    """A page in a browser of its own."""
+    """A page in its own browser process."""
 
     def __init__(self, url, profile):
         self.process = subprocess.Popen(
@@ -144,7 +144,7 @@ class Page:
         self.mouse("mouseReleased", self.point(selector, *end))
 
     def console(self):
-        """What the page has complained about; advice to its author is no complaint."""
+        """The errors and warnings of the page, without advice to its author."""
         def level(each):
             return each["params"].get("entry", each["params"]).get("level", "error")
         return [each for each in self.messages if level(each) != "verbose" and "favicon" not in json.dumps(each)]

@@ -1,5 +1,5 @@
-"""Runs that are killed, or whose disk or memory fails, at every call that a save makes and at every allocation: one line
-of error, the right exit code, nothing lost. The tests take a sample; by hand, all of it:
+"""Kills runs, or makes their disk or memory fail, at every call that a save makes and at every allocation: there is one
+line of error, the right exit code, and nothing is lost. The tests take a sample; this runs all of it by hand:
     tests/scripts/faults_test.py --every 1 --allocations 0 --kills 170
 with RIDGELINE, BUILD_DIR and SOURCE_DIR set as ctest does. Prints what was tried."""
 
@@ -40,7 +40,7 @@ def errors(done):
 
 
 class Saves:
-    """Faults at each call that changes a file of a run which goes on from step 4 to step 8, with a save at 6 and 8."""
+    """Faults at each call that changes a file of a run that continues from step 4 to step 8, with saves at 6 and 8."""
 
     def __init__(self, folder, ranks):
         self.folder, self.out, self.ranks = folder, folder / "run", ranks
@@ -74,7 +74,7 @@ class Saves:
         return max(map(int, count.read_text().split()))  # of the rank that writes
 
     def complete(self, what):
-        """Whatever happened, the run goes on to the same bits as one that nothing happened to."""
+        """After any fault, the run continues to the same bits as an undisturbed one."""
         done = start(self.again, self.ranks)
         assert done.returncode == 0, f"{what}: {done.stderr}"
         assert self.files(self.out) == self.whole, f"{what}: other weights than without the fault"
@@ -106,7 +106,7 @@ class Saves:
         return tried
 
     def replaced(self, every):
-        """A kill at each call of a run that replaces another (--force): one of the two is there and goes on."""
+        """A kill at each call of a run that replaces another (--force): one of the two is there and can be resumed."""
         other = ["train", self.folder.config, "--out", self.out, "--force", *STEPS, "train.max_steps=8", "--set",
                  "train.seed=4"]
         self.begin()
@@ -125,7 +125,7 @@ class Saves:
 
 
 def allocations(folder, most):
-    """An allocation that fails, of each place in the program that makes one; `most` of them by chance, 0: all."""
+    """A failing allocation at each place in the program that makes one; `most` of them at random, 0: all."""
     model, out, rows = folder / "model", folder / "made", folder / "rows.csv"
     images = folder.data / "t10k-images-idx3-ubyte"
     tool.run("infer", model, "--input", images, "--output", rows, "--threads", 1, "--no-tune")
@@ -157,8 +157,8 @@ def allocations(folder, most):
 
 
 def leaks(folder, arguments, places, name, tried):
-    """What an allocation that failed left behind, by LeakSanitizer. A constructor of nlohmann's JSON that throws leaves
-    what it has made so far (3.11), which is not ours to mend."""
+    """Leaks after a failed allocation, found by LeakSanitizer. A constructor of nlohmann's JSON (3.11) that throws leaks
+    what it has made so far, which we cannot fix."""
     library = subprocess.run(["gcc", "-print-file-name=liblsan.so"], capture_output=True, text=True).stdout.strip()
     if "/" not in library:
         return
@@ -188,8 +188,8 @@ def processes(session):
 
 
 def kills(folder, count, ranks):
-    """kill -9 at random moments of train (chained: each goes on where the last was killed), sweep and infer. Of several
-    ranks it is one of them, or their launcher."""
+    """kill -9 at random moments of train (each continues where the last was killed), sweep and infer. With several ranks,
+    one of them or their launcher is killed."""
     chance = random.Random(11)
     tried = collections.Counter()
     out, whole = folder / "killed", folder / "unbroken"

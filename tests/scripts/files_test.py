@@ -1,4 +1,4 @@
-"""Files that are not what they should be: pipes and folders in their place, no home for caches, links
+"""Files that are not what they should be: pipes and folders instead of files, no home for caches, links
 planted there, names that are not UTF-8, long texts in messages, gzip members, marks inside texts, a
 download that is stopped."""
 

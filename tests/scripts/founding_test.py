@@ -1,4 +1,4 @@
-"""scripts/founding keeps each part with where it came from, and the page says what was not run."""
+"""scripts/founding stores the origin of each part, and the page says what was not run."""
 
 import json
 import os
@@ -50,7 +50,7 @@ def test_parts(folder):
 
 
 def test_page(folder):
-    """With no results at all every table still stands and says that nothing was run."""
+    """Without any results every table is still there and says that nothing was run."""
     record, empty = founding_tables.RESULTS / "founding-record.json", folder / "empty"
     empty.mkdir()
     (empty / record.name).write_bytes(record.read_bytes())

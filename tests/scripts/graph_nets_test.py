@@ -1,4 +1,4 @@
-"""Nets that branch train from configs: two heads over an LSTM with a loss each, inputs from several fields, weights that
+"""Networks that branch train from configs: two heads over an LSTM with a loss each, inputs from several fields, weights that
 layers share, and a stack of dilated convolutions with skips. A model of two heads is evaluated, inferred with, resumed
 and written as ONNX, as is one with shared weights."""
 

@@ -1,7 +1,6 @@
-"""What the loader and the compiler offer against faults that write where they should not is in the tool and in every
-shared library that it comes with: position-independent code, tables that are read-only once they are filled (RELRO, all
-symbols bound at the start), no memory that is both writable and executable, stack canaries, and checked versions of the
-functions of the C library."""
+"""The tool and all its shared libraries are hardened by compiler and linker: position-independent code, relocation tables
+that are read-only once they are filled (RELRO, all symbols bound at the start), no memory that is both writable and
+executable, stack canaries, and checked versions of C library functions."""
 
 import re
 import subprocess
@@ -16,7 +15,7 @@ def read(flag, path):
 
 
 def lacks(path):
-    """What a file lacks, in words."""
+    """Which protections a file lacks."""
     head, segments, dynamic = read("--file-header", path), read("--program-headers", path), read("--dynamic", path)
     symbols = read("--dyn-syms", path)
     found = {

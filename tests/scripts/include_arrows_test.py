@@ -1,4 +1,4 @@
-"""Every include in ridgeline/ points down the arrows of the architecture, and sub-folders form no circle."""
+"""Every include in ridgeline/ points down the arrows of the architecture, and sub-folders form no cycle."""
 
 import os
 import pathlib

@@ -1,5 +1,5 @@
-"""Inference over several ranks under a real mpirun: what one process gives, in any way that chunks
-may travel; and what is left when ranks die."""
+"""Inference over several ranks under a real mpirun gives the results of one process with every
+transport, and leaves the right files when ranks die."""
 
 import json
 import os
@@ -18,7 +18,7 @@ ALIKE = ("--no-tune", "--threads", "1")  # else another plan may round different
 
 
 class Long:
-    """An input that takes a while: the model looks at each of its many images on its own."""
+    """An input that takes a while: the model processes its many images one by one."""
 
     def __init__(self, folder, samples=60000, name="long.raw"):
         self.path = folder / name
@@ -39,7 +39,7 @@ class Long:
 
 
 def wait_for_results(path, process, least=2000):
-    """Until some results are in the unfinished file."""
+    """Waits until some results are in the unfinished file."""
     for _ in range(400):
         if path.exists() and path.stat().st_size > least:
             return
@@ -85,7 +85,7 @@ def test_results(folder, model, source):
 
 
 def check_times(rank):
-    """The founding times of a rank are all there, and in an order that can be."""
+    """All times of a rank are there, in a possible order."""
     for device in rank["devices"]:
         steps = [rank["start"], device["memory_ready"], device["engine_ready"],
                  device["compute_start"], device["compute_end"], rank["results_out"]]
@@ -95,8 +95,8 @@ def check_times(rank):
 
 
 def test_shares(folder, model):
-    """Of an input that outlasts the others' start every rank computes a part. A short one does on a
-    quiet machine; a longer one is tried where the root was done before the others came."""
+    """Every rank computes a part of an input that takes longer than the other ranks' start. A short input suffices on a
+    quiet machine; a longer one is tried if the root was done before the others started."""
     for transport in ("credits", "interleaved", "nonblocking", "blocking"):
         out, report, trace = folder / "shares.csv", folder / "shares.json", folder / "shares-trace.json"
         for count in (3000, 12000, 60000):
@@ -120,7 +120,7 @@ def test_shares(folder, model):
 
 
 def unlike(folder, model, of_rank_1, *flags_of_rank_1):
-    """What ranks say of which the second was started otherwise."""
+    """The output of ranks of which the second was started with other arguments."""
     script = folder / "differs.sh"
     script.write_text(f'#!/bin/sh\nm="{model}"; f=\n'
                       f'[ $OMPI_COMM_WORLD_RANK = 1 ] && m="{of_rank_1}" && f="{" ".join(flags_of_rank_1)}"\n'
@@ -136,7 +136,7 @@ def unlike(folder, model, of_rank_1, *flags_of_rank_1):
 
 
 def test_unlike_ranks(folder, model, source):
-    """One rank has a model of its own, or was told something else."""
+    """One rank has another model or other flags."""
     (folder / "unlike.idx").symlink_to(source)
     other = folder / "other"
     tool.run("train", folder.config, "--quiet", "--out", other, "--set", "train.seed=4")
@@ -190,7 +190,7 @@ def test_stopped(folder, model, long):
 
 
 def test_survives(folder, model, long, how, extra=()):
-    """With --survive and a launcher that lets them: all results, whoever dies."""
+    """With --survive and a launcher that allows it: all results, whichever rank dies."""
     out = folder / "survived.csv"
     process = launch(4, "infer", model, *long.flags, "--output", out, "--survive",
                      mpirun=("--enable-recovery", *extra), RIDGELINE_WATCH="2")

@@ -1,5 +1,5 @@
-"""Texts through `infer`: every format and way of reading gives the labels that eval counts, and what
-cannot be read is named with its line, what came before it kept."""
+"""Texts through `infer`: every format and way of reading gives the labels that eval counts; an error
+names the line that cannot be read, and the results before it are kept."""
 
 import gzip
 import json
@@ -122,7 +122,7 @@ def test_ranks(folder, model):
 
 
 def peak_memory(*arguments):
-    """Bytes, of a run of the tool."""
+    """The peak memory of a run of the tool, in bytes."""
     code = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True); "
             "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
     done = tool.command([sys.executable, "-c", code, tool.TOOL, *arguments],

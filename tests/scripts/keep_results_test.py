@@ -1,4 +1,4 @@
-"""scripts/keep-results on what scripts/gpu-check writes: the newest good run of each part is kept, named by its
+"""scripts/keep-results on the output of scripts/gpu-check: the newest good run of each part is kept, named by its
 commit, and programs that failed change nothing."""
 
 import importlib.machinery

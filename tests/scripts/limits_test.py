@@ -1,6 +1,6 @@
 """Every command under small limits: threads (ulimit -u), address space (ulimit -v), open files
 (ulimit -n), and in a control group. It runs, perhaps more slowly, or ends with one line and an exit
-code that fits: no crash, no hang, no library's last words."""
+code that fits: no crash, no hang, no messages of other libraries."""
 
 import json
 import os
@@ -201,7 +201,7 @@ class Limits(unittest.TestCase):
                 self.under(name, resource.RLIMIT_AS, int(least * factor))
 
     def test_deep_model_files(self):
-        """Configs inside model files that would take the stack, or planning for ever."""
+        """Configs inside model files that would exhaust the stack, or make planning endless."""
         raw = (self.model / "model.safetensors").read_bytes()
         (length,) = struct.unpack("<Q", raw[:8])
         header = json.loads(raw[8:8 + length])

@@ -1,6 +1,6 @@
-"""A server that answers while runs are trained, killed and resumed beside it and files are inferred, in rotation: its
-memory and its open files stay as they are, and so do those of a training run that goes on and on. The tests take twelve
-seconds; by hand, with RIDGELINE, BUILD_DIR and SOURCE_DIR set:
+"""A server answers while runs are trained, killed and resumed and files are inferred, in rotation: its memory and its
+open files do not grow, and neither do those of a long training run. The tests take twelve seconds; by hand, with
+RIDGELINE, BUILD_DIR and SOURCE_DIR set:
     tests/scripts/long_run_test.py --seconds 28800
 Prints the rounds, and memory and files at the beginning and at the end."""
 
@@ -39,7 +39,7 @@ class Watched:
         self.first = self.look()
 
     def check(self):
-        """Descriptors come and go while a file is saved: what is there all the time is the least of some looks."""
+        """Descriptors come and go while a file is saved: the least of several counts is the permanent number."""
         memory, files = self.look()
         for _ in range(5):
             time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""Small files take little memory: what `infer` and `eval` take at most, with inputs and models made to
+"""Small files take little memory: the peak memory of `infer` and `eval`, with inputs and models made to
 take much."""
 
 import gzip

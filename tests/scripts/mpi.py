@@ -1,4 +1,4 @@
-"""What the tests under a real mpirun share."""
+"""Code that the tests under a real mpirun share."""
 
 import os
 import shutil
@@ -37,7 +37,7 @@ def launch(ranks, *arguments, mpirun=(), under=(), **env):
 
 
 def end(process, seconds):
-    """Its exit code, seconds until then, and what it said."""
+    """Its exit code, the seconds until then, and its output."""
     begin = time.monotonic()
     try:
         out, err = process.communicate(timeout=seconds)

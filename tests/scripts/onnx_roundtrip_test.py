@@ -1,5 +1,5 @@
-"""Random nets of PyTorch go to ONNX, through import, infer and export, and to ONNX Runtime: all three give the same
-numbers. Files that are damaged, or that hold what is not taken, are refused in one line."""
+"""Random PyTorch networks go to ONNX, through import, infer and export, and to ONNX Runtime: all three give the same
+numbers. Files that are damaged or not supported are refused in one line."""
 
 import os
 import pathlib

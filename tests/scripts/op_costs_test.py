@@ -1,4 +1,4 @@
-"""Every op of the Op variant has its flops and bytes compared with hand-worked numbers."""
+"""Every op of the Op variant has a test of its flops and bytes against numbers computed by hand."""
 
 import os
 import pathlib

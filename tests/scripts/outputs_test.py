@@ -1,5 +1,5 @@
-"""No output replaces what is not its own: every command with every flag that names an output, pointed at
-each of its inputs, at files of others and at the outputs of its other flags."""
+"""No output replaces a file that is not its own: every command runs with every flag that names an output, pointed at
+each of its inputs, at files of other programs and at the outputs of its other flags."""
 
 import os
 import pathlib
@@ -115,7 +115,7 @@ class Outputs(unittest.TestCase):
         shutil.copy(self.folder.data / "t10k-images-idx3-ubyte", self.names["input"])
 
     def refused(self, says, *arguments):
-        """The command ends at once with one line; no file has changed and none has come."""
+        """The command ends at once with one line; no file has changed and none was added."""
         def state():
             return {p: p.read_bytes() for p in self.place.rglob("*") if p.is_file()}
         before = state()

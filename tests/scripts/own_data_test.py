@@ -1,5 +1,5 @@
-"""Tables, arrays and folders of images are trained on in one command, and a model prepares what it infers on as it
-prepared its training data. Faults of the files are named. The commands of docs/your-data.md work."""
+"""One command trains on tables, arrays and folders of images, and a model prepares the inputs of inference like its
+training data. Errors in files are named. The commands of docs/your-data.md work."""
 
 import csv
 import json

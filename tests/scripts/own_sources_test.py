@@ -50,7 +50,7 @@ class OwnSources(unittest.TestCase):
         return json.loads(tool.read_safetensors(self.folder / out / "model.safetensors")[1]["ridgeline.preparation"])
 
     def test_a_large_array_stays_in_its_file(self):
-        """Its samples are prepared as they are asked for, with the values that a resident set has. (By itself it does so
+        """Samples are prepared when they are needed, with the values of a resident set. (Without the setting this happens
         above 512 MiB.)"""
         x = (self.draw.standard_normal((1000, 400)) * 3 + 5).astype("f4")
         x = np.tile(x, (48, 1))

@@ -1,4 +1,4 @@
-"""Tables of the docs are what scripts/perf-tables makes of bench/results."""
+"""The tables of the docs are those that scripts/perf-tables makes from bench/results."""
 
 import pathlib
 import subprocess

@@ -1,7 +1,7 @@
-"""Configs drawn at random, many of them wrong: each is refused with one line, or trains three steps with the same losses
+"""Random configs, many of them wrong: each is refused with one line, or trains three steps with the same losses
 on the reference kernels and on the fast ones. The tests take few; by hand, with RIDGELINE, BUILD_DIR and SOURCE_DIR set:
     tests/scripts/random_configs_test.py --count 10000 --seed 1
-Prints the counts; what falls is printed with its config."""
+Prints the counts; a failure is printed with its config."""
 
 import argparse
 import collections
@@ -161,7 +161,7 @@ class Runs:
         self.cache = {"XDG_CACHE_HOME": str(self.folder / "cache")}
 
     def train(self, text, *more):
-        """The exit code, the losses and what was said."""
+        """The exit code, the losses and the output."""
         path, out = self.folder / "random.toml", self.folder / "out"
         path.write_text(text)
         shutil.rmtree(out, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Networks drawn at random, as configs for the tool and as modules of PyTorch; and PyTorch's learning rates."""
+"""Random networks, as configs for the tool and as PyTorch modules; and PyTorch's learning rates."""
 
 import math
 import random

@@ -67,7 +67,7 @@ class Table:
         path.write_bytes(gzip.compress(data) if self.draw.random() < 0.3 else data)
 
     def faults(self, described):
-        """What of a description is not as the table was made."""
+        """How a description differs from the table that was written."""
         part = described["parts"][0]
         if part["samples"] != self.samples or [f["name"] for f in part["fields"]] != self.names:
             yield f"{part['samples']} samples of {[f['name'] for f in part['fields']]}"
@@ -89,7 +89,7 @@ class Table:
 
 
 def spoil(table, draw, lines):
-    """One place made wrong, and what an error must say of it."""
+    """Damages one place, and returns what the error must say about it."""
     at = draw.randrange(1, len(lines))
     # Lines before it may hold line breaks in quotes, which count.
     line = 1 + sum(each.count("\n") + 1 for each in lines[:at])

@@ -1,7 +1,7 @@
-"""Ranks that are killed, stopped, slowed to a tenth, cut off from the network (for a while, and for good), and whose
-clock jumps, at random moments. What goes on must end with the same bits as a run that nothing happened to; what cannot
-must end as one, with the right rank named, and be resumable. The network is one of namespaces, with a host for each
-rank, and needs root. The tests take one moment of some faults; by hand, with RIDGELINE, BUILD_DIR and SOURCE_DIR set:
+"""Kills, stops, slows down to a tenth or cuts off ranks from the network (for a while, or for good), or makes their clock
+jump, at random moments. A run that can continue must end with the same bits as an undisturbed one; one that cannot must
+end on all ranks, name the right rank, and be resumable. The network consists of namespaces, one host per rank, and needs
+root. The tests take one moment of some faults; by hand, with RIDGELINE, BUILD_DIR and SOURCE_DIR set:
     tests/scripts/rank_faults_test.py --count 100
 Prints what was tried."""
 
@@ -139,7 +139,7 @@ class Run:
 
 
 class Training:
-    """A run of some seconds, and what it leaves when nothing happens to it."""
+    """A run of some seconds, and its result without a fault."""
 
     def __init__(self, folder, name, network=None):
         self.folder, self.network, self.out = folder, network, folder / f"{name}-run"
@@ -189,7 +189,7 @@ class Training:
             return 0
 
     def strike(self, run, pid, how):
-        """False where the run was done before, which is then looked at."""
+        """False if the run had ended before; its result is then checked."""
         try:
             os.kill(pid, how)
             return True
@@ -203,7 +203,7 @@ class Training:
         assert self.tensors(self.out) == self.whole, f"{what}: other weights than without the fault"
 
     def ended(self, run, rank, seconds, what):
-        """Everyone has left in time, the lost rank is named, and the run goes on to the same bits."""
+        """All ranks have ended in time, the lost rank is named, and the resumed run gives the same bits."""
         run.gone(seconds)
         said = mpi.ours(run.said())
         # To a rank that is cut off it is the root that is lost. If the root is killed nobody may be left to speak.
@@ -231,7 +231,7 @@ def stopped(training, draw):
 
 
 def slowed(training, draw):
-    """A tenth of its time for a second and a half: nobody is given up, and nothing is lost."""
+    """A tenth of its time for a second and a half: no rank is given up, and nothing is lost."""
     run, pids = training.begin(draw, RIDGELINE_WATCH=PATIENCE)
     pid, deadline = pids[draw.randrange(RANKS)], time.monotonic() + 1.5
     try:

@@ -1,4 +1,4 @@
-"""Several ranks under a real mpirun: they compute what one does, and end as one."""
+"""Several ranks under a real mpirun compute what one does, and end together."""
 
 import json
 import os
@@ -14,8 +14,8 @@ from mpi import end, launch, ours, ranks_of
 mpi.need()
 
 
-# The config's step is one that ranks make in memory they share, and so may not wait there for one
-# that is gone. With this it is one whose sums they make together.
+# By default the ranks make the config's step in shared memory, where they do not wait for a rank that
+# is gone. With this setting they sum gradients with messages.
 APART = ["--kernels", "!cpu.mlp_train_all_reduce"]
 LONG = ["--set", "train.epochs=1000000", "--set", "train.checkpoint_seconds=1"]
 
@@ -92,8 +92,8 @@ def test_killed(folder, rank, name, *options):
     assert code == 0, err
 
 
-# A /dev/shm of their own, full from the start or from when the ranks have taken the least they want of
-# it: sums and steps go another way, and nobody is killed by a page that is not there.
+# A separate /dev/shm that is full from the start, or once the ranks have taken the least they need: sums
+# and steps use other kernels, and no rank is killed by a missing page.
 def test_no_shared_memory(folder):
     if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode != 0:
         print("no shared memory: not tried, it needs root")
@@ -244,7 +244,7 @@ def test_profile_and_sums(folder):
 
 
 def test_mpi(folder):
-    """Which MPI it is, and whether it takes memory of GPUs: this one does not, or says so."""
+    """Which MPI it is, and whether it accepts GPU memory: this one does not, or says that it does."""
     shim = list(tool.BUILD.rglob("libmpi_device_shim.so"))
 
     def asked(*mpirun, **env):

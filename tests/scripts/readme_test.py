@@ -1,4 +1,4 @@
-"""Every command of the README's list runs as printed, but for settings that make it short."""
+"""Every command of the README's list runs as printed, except for settings that make it short."""
 
 import csv
 import gzip
@@ -35,7 +35,7 @@ def commands():
 
 
 def write_inputs(folder):
-    """The files that the commands name and a person would have."""
+    """Writes the files that the commands name and a user would have."""
     noise = random.Random(1)
     with open(folder / "houses.csv", "w", newline="") as out:
         writer = csv.writer(out)

@@ -16,8 +16,8 @@ RIDGELINE = tool.TOOL
 STEPS, FEATURES, CLASSES, ROWS = 5, 7, 3, 23
 RATE = 1000  # so large that a step is not lost in the rounding of the weight it is taken from
 
-# How far a probability and, as a share of its length, a weight's gradient may be off: roundings of the type,
-# which add up over steps and layers and weigh most where a gradient is a difference of large terms.
+# The allowed error of a probability and, relative to its norm, of a weight's gradient: roundings of the type,
+# which add up over timesteps and layers and matter most if a gradient is a difference of large terms.
 BOUNDS = {"fp64": (1e-8, 1e-12), "fp32": (1e-6, 1e-5), "bf16": (2e-2, 1e-1)}
 
 

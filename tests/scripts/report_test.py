@@ -26,7 +26,7 @@ def browser():
 
 
 def open_page(chrome, page, work, *flags, time="--virtual-time-budget=4000"):
-    """The page's final DOM, after checking what the browser said about it."""
+    """The page's final DOM, after checking the browser's messages."""
     done = subprocess.run(
         [chrome, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
          "--enable-logging=stderr", "--v=0", f"--user-data-dir={work}/profile",
@@ -38,7 +38,7 @@ def open_page(chrome, page, work, *flags, time="--virtual-time-budget=4000"):
 
 
 def check_page(page, wanted):
-    """What can be told without a browser: one file, nothing outside, all parts."""
+    """Checks without a browser: one file, nothing from outside, all parts."""
     text = page.read_text()
     assert len(text) < 2_000_000, len(text)
     assert not re.search(r'(src|href)="(?!data:|#)', text), "the page refers to something outside"

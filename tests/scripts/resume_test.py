@@ -1,4 +1,4 @@
-"""Runs that are stopped, killed, refused or short of disk, and what is left of them."""
+"""Runs that are stopped, killed, refused or out of disk space, and the files they leave."""
 
 import json
 import os
@@ -94,7 +94,7 @@ class Stopped(unittest.TestCase):
                 shutil.rmtree(self.folder / "whole")
 
     def test_closed_terminal(self):
-        """A run in a terminal of its own saves and says why it ended, though nobody can read it."""
+        """A run whose terminal is closed saves and reports why it ended, although no one can read it."""
         pid, terminal = pty.fork()
         if pid == 0:
             os.execve(tool.TOOL, [tool.TOOL, "train", str(self.folder.config), "--out", str(self.out), *LONG],

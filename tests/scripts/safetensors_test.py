@@ -1,5 +1,5 @@
-"""The safetensors package of Python reads our model files, with the values our tool reads, and what it writes
-with our metadata is no damaged file."""
+"""Python's safetensors package reads our model files with the values that our tool reads, and a file that it writes
+with our metadata does not count as damaged."""
 
 import subprocess
 import sys

@@ -1,5 +1,5 @@
 """Sequences of their own lengths, from JSON lines and from padded arrays: they are padded and masked in training, with
-PyTorch's curve for packed sequences, and a model infers each by its own length. Faults of the files are named."""
+PyTorch's curve for packed sequences, and a model infers each by its own length. Errors in files are named."""
 
 import csv
 import json

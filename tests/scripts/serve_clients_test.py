@@ -1,4 +1,4 @@
-"""`ridgeline serve` as the clients of the field see it: requests that are kept byte for byte with their responses
+"""`ridgeline serve` with common clients: requests that are kept byte for byte with their responses
 (tests/serve/golden), tritonclient[http], curl, wrk, and the page in a real browser. A client that is not installed is
 skipped and named. With --record the responses are written anew."""
 

@@ -1,4 +1,4 @@
-"""A server under load at 80 % of what it can do, while its model is loaded again and again, one client stalls, one reads
+"""A server under load at 80 % of its capacity, while its model is loaded again and again, one client stalls, one reads
 slowly, one leaves before its answer and one sends garbage: no good request fails, and memory stays flat. The tests take
 about ten seconds; by hand, with RIDGELINE, BUILD_DIR and SOURCE_DIR set:
     tests/scripts/serve_load_test.py --seconds 600 --reload-every 5
@@ -42,7 +42,7 @@ def resident(server):
 
 
 class Nuisance:
-    """What goes on beside the good requests, until it is told to stop."""
+    """Disturbances at the same time as the good requests, until they are told to stop."""
 
     def __init__(self, server, models, reload_every):
         self.server, self.models, self.every = server, models, reload_every

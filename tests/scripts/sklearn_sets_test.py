@@ -1,5 +1,5 @@
-"""On the real tables that scikit-learn carries (diabetes, breast cancer, wine, digits) a config as `ridgeline data
-describe` and a person would write it reaches what scikit-learn's own network reaches on the same split."""
+"""On the real tables that come with scikit-learn (diabetes, breast cancer, wine, digits), a config as `ridgeline data
+describe` and a user would write it is as good as scikit-learn's own network on the same split."""
 
 import concurrent.futures
 import json
@@ -34,8 +34,8 @@ device = "cpu"
 tune = false
 """
 
-# The sets, the metric of each, what ours may be short of scikit-learn's: a test sample or two of classes, and of values
-# what another start of the same network changes.
+# The sets, the metric of each, and how much worse than scikit-learn ours may be: a test sample or two for classes, and
+# for values the effect of another initialisation of the same network.
 SETS = {
     "diabetes": dict(load=datasets.load_diabetes, metric="r2", hidden=16, epochs=30, batch=32, lr=0.003, short=0.03),
     "breast_cancer": dict(load=datasets.load_breast_cancer, metric="accuracy", hidden=32, epochs=40, batch=32, lr=0.002,

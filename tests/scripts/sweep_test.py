@@ -1,4 +1,4 @@
-"""Sweeps: combinations side by side equal solo runs, pruning, resuming what was killed, ranks that share them out."""
+"""Sweeps: combinations side by side equal solo runs; pruning, resuming a killed sweep, and ranks that divide the members."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def points(out):
 
 
 def results(out):
-    """Of each combination what does not depend on the clock."""
+    """The results of each combination that do not depend on the clock."""
     def result(point):
         report = point["report"]  # the test set is reported of the best by validation alone
         scores = report.get("validation", report)

@@ -1,4 +1,4 @@
-"""What the tests of the command-line tool share: a small data set, a config, ways to run the tool."""
+"""Code that the tests of the command-line tool share: a small data set, a config, ways to run the tool."""
 
 import gzip
 import importlib.util
@@ -37,7 +37,7 @@ tune = false
 
 
 def sanitized():
-    """Whether this is a build with sanitizers, whose memory and times say nothing."""
+    """Whether this is a build with sanitizers, whose memory and times mean nothing."""
     cache = BUILD / "CMakeCache.txt"
     return cache.exists() and bool(re.search(r"^RIDGELINE_SANITIZE:\w+=.+$", cache.read_text(), re.M))
 
@@ -111,7 +111,7 @@ class Folder:
 
 
 def command(arguments, **options):
-    """Runs another program; what it said on stderr is the message of its failure."""
+    """Runs another program; if it fails, the message is its stderr."""
     done = subprocess.run([str(a) for a in arguments], capture_output=True, text=True, timeout=300,
                           **options)
     if done.returncode != 0:
@@ -178,7 +178,7 @@ def read_safetensors(path):
 
 
 def write_safetensors(path, tensors, metadata):
-    """The other way round."""
+    """Writes tensors and metadata to a safetensors file."""
     header, body = {"__metadata__": metadata}, b""
     for name, (dtype, shape, data) in tensors.items():
         header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [len(body), len(body) + len(data)]}

@@ -1,5 +1,5 @@
-"""What a new user tries: runs continued by their folder, settings given as flags, batches that are too
-large, stdin, the brief plan, progress of tuning, and the last word of verify."""
+"""Things that a new user tries: runs resumed by their folder, settings given as flags, batches that are too
+large, stdin, the brief plan, progress of tuning, and the last line of verify."""
 
 import gzip
 import json
@@ -16,7 +16,7 @@ import tool
 
 
 def on_terminal(*arguments, env=None):
-    """Runs the tool with stderr on a terminal and returns what it showed there."""
+    """Runs the tool with stderr on a terminal and returns what it printed there."""
     leader, follower = pty.openpty()
     with subprocess.Popen([tool.TOOL, *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=follower,
                           env=env or tool.environment()) as process:

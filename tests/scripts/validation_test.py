@@ -26,7 +26,7 @@ def macro_f1(truth, given):
 
 
 def auc(positive, scores):
-    """By its definition: the share of pairs of a positive and a negative sample in the right order."""
+    """By definition: the share of pairs of a positive and a negative sample in the right order."""
     ups = [s for p, s in zip(positive, scores) if p]
     downs = [s for p, s in zip(positive, scores) if not p]
     pairs = sum(1.0 if u > d else 0.5 if u == d else 0.0 for u, d in itertools.product(ups, downs))

@@ -166,7 +166,7 @@ TEST_F(QueueTest, PrioritiesGoFirst) {
   EXPECT_EQ(order_, (std::vector<uint8_t>{0, 3, 3, 2, 2, 4, 4, 1, 1}));
 }
 
-TEST_F(QueueTest, WhatNobodyWantsAnyMoreIsNotComputed) {
+TEST_F(QueueTest, AbandonedRequestsAreNotComputed) {
   block();
   TestJob left({1}), late({2}), good({3});
   late.deadline = Clock::now();
@@ -184,7 +184,7 @@ TEST_F(QueueTest, WhatNobodyWantsAnyMoreIsNotComputed) {
   EXPECT_EQ(metrics_->waiting.load(), 0);
 }
 
-TEST_F(BatcherTest, AFaultIsToldToItsLaunchAlone) {
+TEST_F(BatcherTest, AFaultIsReportedOnlyToItsOwnLaunch) {
   const auto batcher = make({});
   TestJob bad({99}), good({1});
   submit(*batcher, bad);
@@ -195,7 +195,7 @@ TEST_F(BatcherTest, AFaultIsToldToItsLaunchAlone) {
   expect_plus_one(good);
 }
 
-TEST_F(BatcherTest, WhatAnEngineThrowsAtItsStartIsThrown) {
+TEST_F(BatcherTest, AnExceptionAtTheStartOfAnEngineIsPassedOn) {
   const auto broken = [](int) -> std::unique_ptr<Engine> { throw std::runtime_error("no device"); };
   EXPECT_THROW(Batcher(broken, {}, metrics_), std::runtime_error);
 }
