@@ -70,6 +70,17 @@ __all__ = [
 ]
 
 
+def _is_missing(package: str) -> bool:
+    from importlib.machinery import PathFinder
+
+    return _sys.modules[package] is None if package in _sys.modules else PathFinder.find_spec(package) is None
+
+
+# `from ridgeline import *` and help() touch every name, and must not ask for a package that is not there.
+if _is_missing("sklearn"):
+    __all__[:] = [name for name in __all__ if not name.startswith("Ridgeline")]
+
+
 def __getattr__(name: str) -> Any:
     # These are imported on first use: scikit-learn takes a second to import, reports take ten milliseconds.
     if name in ("RidgelineClassifier", "RidgelineRegressor"):

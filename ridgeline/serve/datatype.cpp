@@ -45,6 +45,15 @@ std::optional<Datatype> parse_datatype(std::string_view text) {
 size_t size_of(Datatype type) { return kEntries[size_t(type)].size; }
 bool is_whole(Datatype type) { return kEntries[size_t(type)].whole; }
 
+bool holds(Datatype type, int64_t value) {
+  if (type == Datatype::boolean) return value == 0 || value == 1;
+  const size_t bits = 8 * size_of(type);
+  const bool is_signed = type >= Datatype::int8;
+  if (bits == 64) return is_signed || value >= 0;
+  const int64_t end = int64_t{1} << (is_signed ? bits - 1 : bits);
+  return value >= (is_signed ? -end : 0) && value < end;
+}
+
 std::string shape_text(const std::vector<int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }

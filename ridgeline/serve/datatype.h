@@ -29,8 +29,9 @@ enum class Datatype : uint8_t {
 
 std::string_view name(Datatype type);  // "FP32"
 std::optional<Datatype> parse_datatype(std::string_view text);
-size_t size_of(Datatype type);  // of an element; 0 for bytes
-bool is_whole(Datatype type);   // integers only
+size_t size_of(Datatype type);             // of an element; 0 of bytes
+bool is_whole(Datatype type);              // whole numbers, and no others
+bool holds(Datatype type, int64_t value);  // whether a whole type has this number
 
 // An input or output of a model as its metadata declares it.
 struct TensorSpec {

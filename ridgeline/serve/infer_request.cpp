@@ -102,7 +102,11 @@ int64_t read_shape(const dom::array& array, const TensorSpec& spec, size_t most_
 class JsonValues {
  public:
   JsonValues(Datatype given, Datatype declared, const std::string& what, InputTensor& to)
-      : given_(given), what_(what), to_(to), sink_(declared, to.values, what) {}
+      : given_(given),
+        checks_range_(is_whole(given) && given != declared),
+        what_(what),
+        to_(to),
+        sink_(declared, to.values, what) {}
 
   void read(const dom::array& data, int64_t count) {
     if (given_ != Datatype::bytes) sink_.reserve(count);
@@ -145,11 +149,17 @@ class JsonValues {
     if (given_ == Datatype::bytes) return add_text(value);
     switch (value.type()) {
       case dom::element_type::INT64:
+        if (checks_range_ && !holds(given_, int64_t(value))) {
+          not_of_type(fmt::format("{}", int64_t(value)));
+        }
         return sink_.add(int64_t(value), place_++);
       case dom::element_type::DOUBLE:
         if (is_whole(given_)) not_of_type("a number with a fraction");
         return sink_.add(double(value), place_++);
-      case dom::element_type::UINT64:
+      case dom::element_type::UINT64:  // what no INT64 holds
+        if (checks_range_ && given_ != Datatype::uint64) {
+          not_of_type(fmt::format("{}", uint64_t(value)));
+        }
         return sink_.add(double(uint64_t(value)), place_++);
       case dom::element_type::BOOL:
         return sink_.add(int64_t(bool(value)), place_++);
@@ -169,12 +179,13 @@ class JsonValues {
     ++place_;
   }
 
-  [[noreturn]] void not_of_type(const char* found) const {
+  [[noreturn]] void not_of_type(std::string_view found) const {
     refuse(400, "{}.data: value {} is {}, but the datatype is {}", what_, place_, found,
            name(given_));
   }
 
   Datatype given_;
+  bool checks_range_;  // the sink checks the model's own type
   const std::string& what_;
   InputTensor& to_;
   NumberSink sink_;

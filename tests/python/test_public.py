@@ -2,6 +2,8 @@
 
 import inspect
 import pathlib
+import subprocess
+import sys
 
 import pytest
 
@@ -43,3 +45,14 @@ def test_types_are_shipped():
         for name in vars(owner):
             if not name.startswith("_"):
                 assert f"def {name}(" in stub or f"class {name}" in stub, name
+
+
+@pytest.mark.parametrize("missing", [True, False])
+def test_everything_can_be_imported_and_read(missing):
+    """With NumPy alone as well, where the estimators are not named."""
+    if not missing:
+        pytest.importorskip("sklearn")
+    script = f"import sys; {missing} and sys.modules.update(sklearn=None); from ridgeline import *; import pydoc, ridgeline; " \
+        "print('RidgelineClassifier' in dir(), len(pydoc.render_doc(ridgeline)) > 10000)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{not missing} True\n"

@@ -267,8 +267,11 @@ class Serve(unittest.TestCase):
         status, headers, _ = self.ask("POST", "/v2")
         self.assertEqual((status, headers["Allow"]), (405, "GET, HEAD"))
         self.assertEqual(self.ask("GET", "/v2/models/quadrant/infer")[1]["Allow"], "POST")
-        self.assertEqual(self.ask("PUT", "/v2/repository/index")[1]["Allow"], "GET, HEAD, POST")
         self.assertEqual([self.ask(method, "/v2/repository/index")[0] for method in ("GET", "HEAD", "POST")], [200] * 3)
+        for path, described in self.ask("GET", "/openapi.json")[2]["paths"].items():
+            status, headers, _ = self.ask("PUT", path.format(model="quadrant", version="1"))
+            methods = {each.upper() for each in described} & {"GET", "POST"}
+            self.assertEqual((status, set(headers["Allow"].split(", ")) - {"HEAD"}), (405, methods), path)
         host = f"http://127.0.0.1:{self.server.port}"
         self.assertEqual(self.ask("GET", host + "/v2/models/quadrant")[0], 200)
         body = gzip.compress(request(self.pixels[:36], 1).encode())
