@@ -4,9 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "ridgeline/registry.h"
 #include "tests/support/conv_cases.h"
 #include "tests/support/nans.h"
+#include "tests/support/oracle.h"
 
 namespace ridgeline::test {
 namespace {
@@ -52,6 +56,81 @@ TEST_F(Specials, InfinitiesAndLargeNumbersOfOps) {
     expect_not_finite(c, keeping_, *runtime_, exercised_, Spread::allowed);
   }
   EXPECT_GT(exercised_.size(), 40u);
+}
+
+// How large the numbers of a batch norm are.
+struct Sizes {
+  double x, gamma, dy;
+};
+
+// Batch norm and ReLU, and their gradients.
+Case norm_relu(int64_t n, const Image& in, const Sizes& size) {
+  CaseBuilder c("batch norm", DType::fp32);
+  const Shape shape{n, in.numel()}, channels{in.c};
+  const auto made = [&](const char* name, Role role) {
+    return c.make(name, DType::fp32, channels, role, uniform(0.5, 2));
+  };
+  const Value x = c.in("x", shape, normal(size.x)), y = c.temp("y", shape), a = c.out("a", shape);
+  const Value gamma = c.param("gamma", channels, normal(size.gamma));
+  const Value beta = c.param("beta", channels), d = c.temp("d", shape);
+  const Value mean = made("mean", Role::output), rstd = made("rstd", Role::output);
+  c.add(
+      BatchNorm{x, gamma, beta, made("running_mean", Role::state), made("running_var", Role::state),
+                c.make("batches", DType::int64, {1}, Role::state, constant(4)), y, mean, rstd, in});
+  c.add(Activation{ActivationKind::relu, y, a});
+  c.add(ActivationGrad{ActivationKind::relu, a, c.in("dy", shape, normal(size.dy)), d});
+  c.add(BatchNormGrad{x, gamma, mean, rstd, d, c.out("dx", shape), c.out("dgamma", channels),
+                      c.out("dbeta", channels), in});
+  return c.done();
+}
+
+// Expects finite numbers where the reference has them, within `bound` of its largest.
+void expect_like(const std::vector<double>& want, const std::vector<double>& has, double bound) {
+  double most = 0;
+  for (const double each : want) most = std::isfinite(each) ? std::max(most, std::abs(each)) : most;
+  for (size_t i = 0; i < want.size(); ++i) {
+    if (!std::isfinite(want[i])) continue;
+    ASSERT_TRUE(std::isfinite(has[i])) << has[i] << " instead of " << want[i];
+    ASSERT_NEAR(has[i], want[i], bound * most);
+  }
+}
+
+// The fused kernels sum in fp32, where squares end at 1e19. Two samples cancel each other's
+// gradients, which may be larger than any float before they do.
+TEST_F(Specials, FusedBatchNormIsFiniteWhereTheReferenceIs) {
+  const std::pair<int64_t, Image> shapes[] = {{2, {17, 1, 1}}, {7, {17, 1, 1}}, {3, {5, 4, 6}}};
+  const Sizes sizes[] = {{1, 1, 1}, {1e18, 1, 1}, {1e20, 1, 1e20}, {1e37, 1, 1}, {1, 1e10, 1e30}};
+  for (const auto& [n, in] : shapes) {
+    for (const Sizes& size : sizes) {
+      const Case c = norm_relu(n, in, size);
+      for (const size_t begin : {0, 2}) {
+        Arrays start = c.inputs();
+        Reference().run(c.program, 0, begin, start);
+        Arrays want = start;
+        Reference().run(c.program, begin, begin + 2, want);
+        for (const char* name :
+             {"cpu.batch_norm_relu.blocked", "cpu.relu_batch_norm_grad.blocked"}) {
+          const auto kernel = std::ranges::find(table_, name, &Kernel::name);
+          if (kernel == table_.end()) GTEST_SKIP() << "a build without oneDNN";
+          const Cover cover = offer(*kernel, {c.program, begin, *runtime_});
+          if (cover.ops == 0) continue;
+          ++exercised_[name];
+          SCOPED_TRACE(fmt::format("{} {} x {}", name, n, size.x));
+          const auto got = run_kernel(*kernel, cover, c.program, begin, start, *runtime_, table_);
+          // A few sums of all numbers of a channel; of two samples no more than that is left.
+          const double bound = n == 2 ? 2 : 64 * double(n * in.pixels()) * 0x1p-24;
+          for (const Op& op : {c.program.ops[begin], c.program.ops[begin + 1]}) {
+            for (const Value& value : writes(op)) {
+              if (!is_float(value.dtype) || std::ranges::count(cover.skips, value.id) > 0) continue;
+              expect_like(want.doubles(value.id), got.arrays.doubles(value.id), bound);
+            }
+          }
+        }
+      }
+    }
+  }
+  EXPECT_EQ(exercised_["cpu.batch_norm_relu.blocked"], 15);
+  EXPECT_EQ(exercised_["cpu.relu_batch_norm_grad.blocked"], 15);
 }
 
 }  // namespace

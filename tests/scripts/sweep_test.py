@@ -92,6 +92,17 @@ class Sweeps(unittest.TestCase):
                 tool.run("sweep", self.folder.config, *work, "--out", whole, "--resume")
                 self.assertEqual(results(whole), want, left)
 
+    def test_a_damaged_journal_is_neither_a_crash_nor_lost(self):
+        work = (*FIXED, *SEEDS)
+        out, _ = self.sweep("damaged", *work)
+        head, *lines = (out / "sweep.jsonl").read_text().splitlines(keepends=True)
+        self.assertTrue(head.startswith('{"ridgeline_sweep":1,'), head)
+        for damage in ('"combinations":"many"}\n', '"combinations":-1}\n', '"combinations":[[\n', "}\n", "\n"):
+            (out / "sweep.jsonl").write_text('{"ridgeline_sweep":1,' + damage + "".join(lines))
+            self.assertIn("replace it with --force", tool.run("sweep", self.folder.config, *work, "--out", out, code=2).stderr)
+        tool.run("sweep", self.folder.config, *work, "--out", out, "--force")
+        self.assertEqual((out / "sweep.jsonl").read_text().splitlines(keepends=True)[0], head)
+
     def test_an_ensemble_is_evaluated_and_predicts_as_one_model(self):
         out, done = self.sweep("joined", *FIXED, *SPLIT, *SEEDS, "--ensemble", "3", "--report", self.folder / "page")
         self.assertIn("the mean of the best 3; on the test set: loss", done.stderr)

@@ -31,7 +31,6 @@ bool add_image(std::vector<FormatUse>& uses, const Value& value, const Image& im
 
 // Returns why the kernels cannot take these operands, or "". `pool` is null without one.
 std::string refuse_norm(const Values& values, const Image& in, const PoolShape* pool) {
-  if (in.pixels() < 2) return "takes images of two pixels or more";
   const Slide two{2, 2, 0, 1};
   if (pool != nullptr && pool->in.c != in.c) return "the pool sees other channels";
   if (pool != nullptr && pool->window != Window{two, two}) {
@@ -297,8 +296,8 @@ class BackwardStep final : public Step {
       }
       const double rstd = double(rstd_[c]), scale = rstd * double(or_else(gamma_, c, 1));
       channels_.used[1][c] = float(scale);
-      channels_.used[2][c] = float(scale * dbeta / s.count());
-      channels_.used[3][c] = float(scale * product / s.count());
+      channels_.used[2][c] = float(dbeta / s.count());
+      channels_.used[3][c] = float(product / s.count());
       if (dbeta_ != nullptr) dbeta_[c] = float(dbeta);
       if (dgamma_ != nullptr) dgamma_[c] = float(product);
     }

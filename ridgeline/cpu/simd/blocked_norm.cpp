@@ -48,7 +48,20 @@ HWY_INLINE V sum_pixels(const float* x, int64_t pixels, int64_t block, F f) {
   return hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3]));
 }
 
-// Reads each image twice: the second pass finds it in the cache. Images are summed in double.
+// The mean of a channel's pixels and the sum of the squares of what they are off it, in double.
+void exact_statistics(const float* x, int64_t pixels, int64_t block, double& mean,
+                      double& squares) {
+  mean = squares = 0;
+  for (int64_t p = 0; p < pixels; ++p) mean += double(x[p * block]);
+  mean /= double(pixels);
+  for (int64_t p = 0; p < pixels; ++p) {
+    const double off = double(x[p * block]) - mean;
+    squares += off * off;
+  }
+}
+
+// An image at a time, twice: the second pass finds it in the cache. Images are added up in double.
+// So are the pixels of an image whose sums overflow in float, as squares of numbers above 1e19 do.
 void statistics(const BlockedNormShape& s, const float* x, Range samples,
                 const ChannelStatistics& to) {
   const int64_t lanes = norm_lanes();
@@ -66,12 +79,15 @@ void statistics(const BlockedNormShape& s, const float* x, Range samples,
     HWY_ALIGN float means[HWY_MAX_BYTES / 4] = {}, deviations[HWY_MAX_BYTES / 4] = {};
     hn::Store(mean, kTag, means);
     hn::Store(squares, kTag, deviations);
-    // The number of earlier samples follows from the index.
+    const bool finite = hn::AllTrue(kTag, hn::IsFinite(squares));
+    // How many samples came before follows from the place.
     const double before = double(at / (s.padded() * s.pixels()) - samples.begin) * pixels;
     for (int64_t k = 0; k < lanes; ++k) {
-      const double off = double(means[k]) - to.mean[c + k];
+      double own_mean = double(means[k]), own_squares = double(deviations[k]);
+      if (!finite) exact_statistics(x + at + k, s.pixels(), s.block, own_mean, own_squares);
+      const double off = own_mean - to.mean[c + k];
       to.mean[c + k] += off * pixels / (before + pixels);
-      to.squares[c + k] += double(deviations[k]) + off * off * before * pixels / (before + pixels);
+      to.squares[c + k] += own_squares + off * off * before * pixels / (before + pixels);
     }
   });
 }
@@ -197,7 +213,8 @@ void grad(const BlockedNormGradArgs& g, Range samples) {
     const V scale = hn::LoadU(kTag, g.scale + c), offset = hn::LoadU(kTag, g.offset + c);
     const V slope = hn::LoadU(kTag, g.slope + c);
     const auto input = [&](V d, V x) HWY_ATTR {
-      return hn::NegMulAdd(hn::Mul(hn::Sub(x, mean), rstd), slope, hn::MulSub(scale, d, offset));
+      const V unit = hn::Mul(hn::Sub(x, mean), rstd);
+      return hn::Mul(hn::NegMulAdd(unit, slope, hn::Sub(d, offset)), scale);
     };
     for_windows(
         s, at, at_pooled,

@@ -33,8 +33,9 @@ struct BlockedNormArgs {
   const float *mean, *scale, *beta;  // [padded]: y = (x - mean) * scale + beta
 };
 
-// With d, the gradient of y: dx = scale * d - offset - (x - mean) * rstd * slope. Products are of
-// normalised numbers, so that large ones do not overflow.
+// With d, the gradient of y: dx = (d - offset - (x - mean) * rstd * slope) * scale. Products are of
+// normalised numbers, and the scale comes last, since the difference may be far smaller than d: so
+// large numbers do not overflow before others cancel them.
 struct BlockedNormGradArgs {
   BlockedNormShape shape;
   const float *x, *a, *dy;  // dy is that of the pool, or of the ReLU without one

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 
 #include "ridgeline/core/file.h"
@@ -44,6 +45,14 @@ Kept read_journal(const fs::path& file) {
   return kept;
 }
 
+std::optional<size_t> combinations_of(const std::string& first_line) {
+  const nlohmann::json head = parse_json(first_line);
+  if (!head.is_object()) return std::nullopt;
+  const auto found = head.find("combinations");
+  if (found == head.end() || !found->is_number_unsigned()) return std::nullopt;
+  return found->get<size_t>();
+}
+
 }  // namespace
 
 bool SweepJournal::is_own(std::string_view head) {
@@ -73,13 +82,13 @@ SweepJournal::SweepJournal(fs::path folder, std::string sweep, size_t combinatio
                 folder_.string());
   }
   if (!kept.first_line.empty() && !resume) {
-    const nlohmann::json head = parse_json(kept.first_line);
-    const size_t all = head.is_object() ? head.value("combinations", size_t{0}) : 0;
-    if (kept.points.size() < all && !force) {
+    const auto all = combinations_of(kept.first_line);
+    // Of a damaged first line nobody knows how many there were.
+    if (!force && (all ? kept.points.size() < *all : !kept.points.empty())) {
       throw_error(ErrorKind::usage,
                   "--out {}: holds a sweep of which {} of {} combinations are done: continue it "
                   "with --resume, replace it with --force, or choose another folder",
-                  folder_.string(), kept.points.size(), all);
+                  folder_.string(), kept.points.size(), all ? std::to_string(*all) : "some");
     }
     fs::remove(path());
     fs::remove_all(members(folder_));
