@@ -74,6 +74,11 @@ struct ForwardTile {
   }
 };
 
+template <typename T>
+struct DepthBlock : InputGradArgs<T> {
+  bool downwards = false;  // the rows of the depth from the last to the first
+};
+
 struct InputGradTile {
   // Prefetches the lines of w two further on, because the hardware does not recognise a column of
   // lines.
@@ -85,14 +90,15 @@ struct InputGradTile {
   }
 
   template <int kRows, int kVectors, typename T>
-  static HWY_NOINLINE void run(const InputGradArgs<T>& g, int64_t i, int64_t panel,
-                               int64_t column) {
+  static HWY_NOINLINE void run(const DepthBlock<T>& g, int64_t i, int64_t panel, int64_t column) {
     const Tag<T> d;
     const int64_t lanes = int64_t(hn::Lanes(d));
     const int64_t at = (panel * g.in + i) * kPanel<T> + column;
-    const T* w = g.w + g.depth.begin * g.in + i;
     const int64_t depth = g.depth.end - g.depth.begin;
-    prefetch_after(w, g.in, depth);
+    const int64_t first = g.downwards ? g.depth.end - 1 : g.depth.begin;
+    const int64_t next = g.downwards ? -1 : 1;
+    const T* w = g.w + first * g.in + i;
+    prefetch_after(w, next * g.in, depth);
     Vec<T> acc[kRows][kVectors];
     RIDGELINE_UNROLL
     for (int m = 0; m < kRows; ++m) {
@@ -101,9 +107,9 @@ struct InputGradTile {
         acc[m][j] = g.add ? hn::LoadU(d, g.dx + at + m * kPanel<T> + j * lanes) : hn::Zero(d);
       }
     }
-    accumulate<kRows, kVectors, Along::m, T>(
-        depth, w, g.in, g.dz + (panel * g.out + g.depth.begin) * kPanel<T> + column, kPanel<T>,
-        acc);
+    accumulate<kRows, kVectors, Along::m, T>(depth, w, next * g.in,
+                                             g.dz + (panel * g.out + first) * kPanel<T> + column,
+                                             next * kPanel<T>, acc);
     if (g.act == SimdActivation::relu) {
       RIDGELINE_UNROLL
       for (int m = 0; m < kRows; ++m) {
@@ -171,15 +177,25 @@ void forward(const ForwardArgs<T>& g, Range rows, Range columns) {
 
 template <typename T>
 void input_grad(const InputGradArgs<T>& g, Range rows, Range columns) {
-  InputGradArgs<T> part = g;
+  DepthBlock<T> part{g};
+  // A depth that is a part of `out` is the rows of w that this thread writes. Its second half is
+  // read from the end, for the reason that towards_middle() gives.
+  Range left = g.depth;
+  const bool whole = left.begin == 0 && left.end == g.out;
+  const int64_t middle = whole ? left.end : (left.begin + left.end + 1) / 2;
   do {
-    const bool last = part.depth.begin + kDepthBlock >= g.depth.end;
-    part.depth.end = last ? g.depth.end : part.depth.begin + kDepthBlock;
-    part.act = last ? g.act : SimdActivation();
+    part.downwards = !whole && left.begin >= middle;
+    if (part.downwards) {
+      part.depth = {std::max(left.end - kDepthBlock, left.begin), left.end};
+      left.end = part.depth.begin;
+    } else {
+      part.depth = {left.begin, std::min(left.begin + kDepthBlock, middle)};
+      left.begin = part.depth.end;
+    }
+    part.act = left.begin < left.end ? SimdActivation() : g.act;
     run_tiles<InputGradTile, T>(part, part.depth.end - part.depth.begin, rows, columns);
     part.add = true;
-    part.depth.begin = part.depth.end;
-  } while (part.depth.begin < g.depth.end);
+  } while (left.begin < left.end);
 }
 
 template <typename T>

@@ -18,8 +18,20 @@ Cover covers(const Rest& rest) {
   return Cover::of(1);
 }
 
+// A layer norm is a group norm of one group whose channels are single numbers.
+GroupNorm as_group_norm(const GroupNorm& op) { return op; }
+GroupNorm as_group_norm(const LayerNorm& op) {
+  return {op.x, op.gamma, op.beta, op.y, op.mean, op.rstd, 1, op.width, 1, op.epsilon, true};
+}
+GroupNormGrad as_group_norm(const GroupNormGrad& op) { return op; }
+GroupNormGrad as_group_norm(const LayerNormGrad& op) {
+  return {op.x,      op.gamma, op.mean, op.rstd,  op.dy, op.dx,
+          op.dgamma, op.dbeta, 1,       op.width, 1,     true};
+}
+
+template <typename Op>
 std::unique_ptr<Step> prepare_norm(const Span& span, const Binding& binding) {
-  const auto& op = span.get<GroupNorm>(0);
+  const GroupNorm op = as_group_norm(span.get<Op>(0));
   return with_type(op.x.dtype, [&](auto zero) -> std::unique_ptr<Step> {
     using T = decltype(zero);
     const GroupNormArgs<T> args{op.runs(),
@@ -42,8 +54,9 @@ std::unique_ptr<Step> prepare_norm(const Span& span, const Binding& binding) {
   });
 }
 
+template <typename Op>
 std::unique_ptr<Step> prepare_grad(const Span& span, const Binding& binding) {
-  const auto& op = span.get<GroupNormGrad>(0);
+  const GroupNormGrad op = as_group_norm(span.get<Op>(0));
   return with_type(op.x.dtype, [&](auto zero) -> std::unique_ptr<Step> {
     using T = decltype(zero);
     const GroupNormGradArgs<T> args{op.runs(),
@@ -80,12 +93,20 @@ KernelTable group_norm_kernels() {
   Kernel norm;
   norm.name = "cpu.group_norm.simd";
   norm.covers = covers<GroupNorm>;
-  norm.prepare = prepare_norm;
+  norm.prepare = prepare_norm<GroupNorm>;
   Kernel grad;
   grad.name = "cpu.group_norm_grad.simd";
   grad.covers = covers<GroupNormGrad>;
-  grad.prepare = prepare_grad;
-  return computing_in(kFloatAndDouble, {norm, grad});
+  grad.prepare = prepare_grad<GroupNormGrad>;
+  Kernel layer;
+  layer.name = "cpu.layer_norm.simd";
+  layer.covers = covers<LayerNorm>;
+  layer.prepare = prepare_norm<LayerNorm>;
+  Kernel layer_grad;
+  layer_grad.name = "cpu.layer_norm_grad.simd";
+  layer_grad.covers = covers<LayerNormGrad>;
+  layer_grad.prepare = prepare_grad<LayerNormGrad>;
+  return computing_in(kFloatAndDouble, {norm, grad, layer, layer_grad});
 }
 
 }  // namespace ridgeline::cpu::simd

@@ -100,6 +100,7 @@ KernelTable mse_kernels();
 KernelTable weighted_xent_kernels();
 KernelTable elementwise_loss_kernels();
 KernelTable group_norm_kernels();
+KernelTable batch_norm_kernels();
 KernelTable join_kernels();
 KernelTable rearrange_kernels();
 KernelTable dropout_kernels();

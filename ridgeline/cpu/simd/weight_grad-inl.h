@@ -72,12 +72,21 @@ HWY_INLINE void finish(const WeightGradArgs<T>& g, bool last, Vec<T> sum, int64_
   put(hn::NegMulAdd(hn::Set(d, g.sgd.lr), step, w), g.w + at);
 }
 
-// Prefetches the sums of the next tile while this one is computed: rows of a matrix are too far
-// apart for the hardware prefetcher.
+// Returns the tile or row that is visited at place `turn` if `count` of them are visited from both
+// ends towards the middle. The hardware prefetcher runs past the last row that is visited. In this
+// order it reaches rows of this thread. Lines of another thread's rows would have to be invalidated
+// here when that thread writes them, which takes 7 to 28 ns a line on an EPYC.
+constexpr int64_t towards_middle(int64_t turn, int64_t count) {
+  const int64_t half = (count + 1) / 2;
+  return turn < half ? turn : count - 1 - (turn - half);
+}
+
+// Prefetches the sums of the next tile, which begins at row `o` (-1: there is none), while this one
+// is computed: rows of a matrix are too far apart for the hardware prefetcher.
 template <int kRows, int kVectors, typename T>
 HWY_INLINE void prefetch_next(const WeightGradArgs<T>& g, Pass pass, int64_t o, int64_t i) {
-  if (o + 2 * kRows > g.out) return;
-  const T* sums = (pass.last && g.update ? g.w : g.dw) + (o + kRows) * g.in + i;
+  if (o < 0) return;
+  const T* sums = (pass.last && g.update ? g.w : g.dw) + o * g.in + i;
   RIDGELINE_UNROLL
   for (int m = 0; m < kRows; ++m) {
     RIDGELINE_UNROLL
@@ -87,13 +96,14 @@ HWY_INLINE void prefetch_next(const WeightGradArgs<T>& g, Pass pass, int64_t o, 
   }
 }
 
-// Computes rows [o, o + kRows) x vectors from `i` on, over batch rows [begin, end).
+// Computes rows [o, o + kRows) x vectors from `i` on, over batch rows [begin, end). The next tile
+// begins at row `next` (-1: there is none).
 template <int kRows, int kVectors, bool kWhole, typename T>
-HWY_NOINLINE void grad_tile(const WeightGradArgs<T>& g, Pass pass, int64_t o, int64_t i,
-                            int64_t begin, int64_t end) {
+HWY_NOINLINE void grad_tile(const WeightGradArgs<T>& g, Pass pass, int64_t o, int64_t next,
+                            int64_t i, int64_t begin, int64_t end) {
   const Tag<T> d;
   const int64_t lanes = int64_t(hn::Lanes(d));
-  prefetch_next<kRows, kVectors>(g, pass, o, i);
+  prefetch_next<kRows, kVectors>(g, pass, next, i);
   Vec<T> acc[kRows][kVectors];
   if (pass.first) {
     RIDGELINE_UNROLL
@@ -128,11 +138,11 @@ HWY_NOINLINE void grad_tile(const WeightGradArgs<T>& g, Pass pass, int64_t o, in
 
 template <int kRows, int kVectors, bool kWhole, typename T>
 HWY_INLINE void run_grad_tile(int64_t rows, const WeightGradArgs<T>& g, Pass pass, int64_t o,
-                              int64_t i, int64_t begin, int64_t end) {
+                              int64_t next, int64_t i, int64_t begin, int64_t end) {
   if (rows == kRows) {
-    grad_tile<kRows, kVectors, kWhole>(g, pass, o, i, begin, end);
+    grad_tile<kRows, kVectors, kWhole>(g, pass, o, next, i, begin, end);
   } else if constexpr (kRows > 1) {
-    run_grad_tile<kRows - 1, kVectors, kWhole>(rows, g, pass, o, i, begin, end);
+    run_grad_tile<kRows - 1, kVectors, kWhole>(rows, g, pass, o, next, i, begin, end);
   }
 }
 
@@ -142,21 +152,25 @@ void grad_block(const WeightGradArgs<T>& g, Pass pass, Range rows, Range columns
   const int64_t lanes = int64_t(hn::Lanes(Tag<T>()));
   const int64_t count = rows.end - rows.begin;
   const int64_t tiles = (count + kTileRows - 1) / kTileRows;
+  const auto first_row = [&](int64_t tile) { return rows.begin + count * tile / tiles; };
   for (int64_t i = columns.begin; i < columns.end;) {
     const int64_t left = (columns.end - i) / lanes;  // whole vectors
     // Four vectors are taken as two pairs: a single vector loads more than it multiplies.
     const int64_t vectors = left == 4 ? 2 : std::min<int64_t>(left, kGradVectors);
-    for (int64_t tile = 0; tile < tiles; ++tile) {
-      const int64_t o = rows.begin + count * tile / tiles;
-      const int64_t height = rows.begin + count * (tile + 1) / tiles - o;
+    for (int64_t turn = 0; turn < tiles; ++turn) {
+      const int64_t tile = towards_middle(turn, tiles);
+      const int64_t o = first_row(tile), height = first_row(tile + 1) - o;
+      const int64_t next = turn + 1 == tiles ? -1
+                                             : std::min(first_row(towards_middle(turn + 1, tiles)),
+                                                        rows.end - height);
       if (vectors == kGradVectors) {
-        run_grad_tile<kTileRows, kGradVectors, true>(height, g, pass, o, i, begin, end);
+        run_grad_tile<kTileRows, kGradVectors, true>(height, g, pass, o, next, i, begin, end);
       } else if (vectors == 2) {
-        run_grad_tile<kTileRows, 2, true>(height, g, pass, o, i, begin, end);
+        run_grad_tile<kTileRows, 2, true>(height, g, pass, o, next, i, begin, end);
       } else if (vectors == 1) {
-        run_grad_tile<kTileRows, 1, true>(height, g, pass, o, i, begin, end);
+        run_grad_tile<kTileRows, 1, true>(height, g, pass, o, next, i, begin, end);
       } else {
-        run_grad_tile<kTileRows, 1, false>(height, g, pass, o, i, begin, end);
+        run_grad_tile<kTileRows, 1, false>(height, g, pass, o, next, i, begin, end);
       }
     }
     i += std::max<int64_t>(vectors, 1) * lanes;
@@ -274,8 +288,9 @@ template <int kVectors, typename T>
 HWY_INLINE void run_sparse_rows(int64_t vectors, const WeightGradArgs<T>& g, Pass pass, Range rows,
                                 const Nonzeros<T>& list, const T* x, int64_t i) {
   if (vectors == kVectors) {
-    for (int64_t o = rows.begin; o < rows.end; ++o) {
-      sparse_row<kVectors, true>(g, pass, list, x, o, i);
+    const int64_t count = rows.end - rows.begin;
+    for (int64_t turn = 0; turn < count; ++turn) {
+      sparse_row<kVectors, true>(g, pass, list, x, rows.begin + towards_middle(turn, count), i);
     }
   } else if constexpr (kVectors > 1) {
     run_sparse_rows<kVectors - 1>(vectors, g, pass, rows, list, x, i);
