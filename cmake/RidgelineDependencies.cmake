@@ -30,6 +30,13 @@ endfunction()
 get_target_property(hwy_includes hwy::hwy INTERFACE_INCLUDE_DIRECTORIES)
 find_library(RIDGELINE_HWY_STATIC NAMES libhwy.a)
 mark_as_advanced(RIDGELINE_HWY_STATIC)
+set(ridgeline_highway hwy::hwy)
+if(RIDGELINE_HWY_STATIC)
+  set(ridgeline_highway ${RIDGELINE_HWY_STATIC})
+endif()
+# Each instruction set adds a quarter to the compiling of a kernel. CPUs without AVX2 (before 2013, and some Atoms) take
+# the portable one.
+set(ridgeline_highway_targets "HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_SSE4)")
 
 # Debian's package asks for OpenCL's loader too, and fails hard without it.
 set(found_onednn FALSE)

@@ -16,8 +16,19 @@ set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
 endif()
-# No -march: Highway picks the instruction set at run time. -g1 keeps line numbers for profilers.
-set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG -g1")
+# No -march: Highway picks the instruction set at run time. -g1 keeps line numbers for profilers, and costs an eighth of
+# the compiling.
+set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG")
+if(NOT RIDGELINE_UNITY)
+  string(APPEND CMAKE_CXX_FLAGS_RELEASE " -g1")
+endif()
+# GCC collects garbage from 128 MB on, which takes a fifth of its time. From 1 GB on it needs up to 1.5 GB a job.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=1000000>)
+endif()
+# A program leaves out the functions that nothing in it calls.
+add_compile_options($<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-ffunction-sections>)
+add_link_options($<$<CONFIG:Release>:-Wl,--gc-sections>)
 
 find_program(RIDGELINE_CCACHE ccache)
 mark_as_advanced(RIDGELINE_CCACHE)

@@ -1,6 +1,5 @@
 #include "ridgeline/cpu/simd/bf16_product.h"
 
-#define HWY_DISABLED_TARGETS HWY_SSSE3
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ridgeline/cpu/simd/bf16_product.cpp"
 #include "hwy/foreach_target.h"

@@ -3,7 +3,6 @@
 #include "ridgeline/core/half.h"
 #include "ridgeline/cpu/simd/bf16_product.h"
 
-#define HWY_DISABLED_TARGETS HWY_SSSE3
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ridgeline/cpu/simd/bf16_store.cpp"
 #include "hwy/foreach_target.h"

@@ -6,7 +6,6 @@
 #include "ridgeline/cpu/simd/dispatch.h"
 #include "ridgeline/cpu/simd/layout.h"
 
-#define HWY_DISABLED_TARGETS HWY_SSSE3
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ridgeline/cpu/simd/dropout.cpp"
 #include "hwy/foreach_target.h"

@@ -4,8 +4,6 @@
 
 #include "ridgeline/cpu/simd/dispatch.h"
 
-// Below SSE4 (which every x86 since 2008 has) the portable target suffices.
-#define HWY_DISABLED_TARGETS HWY_SSSE3
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ridgeline/cpu/simd/gemm.cpp"
 #include "hwy/cache_control.h"

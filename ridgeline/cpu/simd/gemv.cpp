@@ -1,6 +1,5 @@
 #include "ridgeline/cpu/simd/gemv.h"
 
-#define HWY_DISABLED_TARGETS HWY_SSSE3
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ridgeline/cpu/simd/gemv.cpp"
 #include "hwy/foreach_target.h"

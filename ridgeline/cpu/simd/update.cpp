@@ -3,7 +3,6 @@
 #include "ridgeline/core/flush_denormals.h"
 #include "ridgeline/cpu/simd/dispatch.h"
 
-#define HWY_DISABLED_TARGETS HWY_SSSE3
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ridgeline/cpu/simd/update.cpp"
 #include "hwy/foreach_target.h"

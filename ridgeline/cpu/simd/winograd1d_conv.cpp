@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#define HWY_DISABLED_TARGETS HWY_SSSE3
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ridgeline/cpu/simd/winograd1d_conv.cpp"
 #include "hwy/foreach_target.h"
