@@ -6,6 +6,7 @@
 #include "ridgeline/cpu/custom.h"
 #include "ridgeline/cpu/onednn/kernels.h"
 #include "ridgeline/cpu/reference/kernels.h"
+#include "ridgeline/cpu/simd/conv_net_kernels.h"
 #include "ridgeline/cpu/simd/kernels.h"
 #include "ridgeline/cpu/simd/net_infer_kernels.h"
 
@@ -42,6 +43,7 @@ KernelTable kernels() {
 
 KernelTable inference_kernels() {
   KernelTable table = simd::net_infer_kernels();
+  append(table, simd::conv_net_kernels());
   append(table, onednn_fixed_kernels());
   return table;
 }

@@ -53,19 +53,37 @@ TEST_P(TableWalk, EveryCpuKernelAgreesWithTheOracle) {
 INSTANTIATE_TEST_SUITE_P(Threads, TableWalk, testing::Values(1, 2, 5));
 
 // Kernels that read the weights when they are prepared.
-TEST(InferenceKernels, AgreeWithTheOracle) {
-  const auto runtime = make_runtime(Device{}, 1);
+class InferenceKernels : public testing::TestWithParam<int> {};
+
+TEST_P(InferenceKernels, AgreeWithTheOracle) {
+  const auto runtime = make_runtime(Device{}, GetParam());
   KernelTable table = inference_kernels();
   for (const Kernel& kernel : all_kernels()) {  // conversions to the formats that they read
     if (!kernel.covers) table.push_back(kernel);
   }
   Exercised exercised;
   for (const Case& c : inference_cases()) walk(c, table, *runtime, exercised);
+  for (const Case& c : conv_inference_cases()) walk(c, table, *runtime, exercised);
   for (const Case& c : all_cases(DType::fp32)) walk(c, table, *runtime, exercised);
   expect_exercised(table, Precision::fp32, *runtime, exercised);
 }
 
-TEST(InferenceKernels, CoverWholeNets) {
+INSTANTIATE_TEST_SUITE_P(Threads, InferenceKernels, testing::Values(1, 2, 5));
+
+// A whole net is one kernel but for the copy of its result.
+TEST(ConvNetKernel, CoversWholeNets) {
+  const auto runtime = make_runtime(Device{}, 2);
+  for (const Case& c : conv_inference_cases()) {
+    size_t most = 0;
+    for (const Kernel& kernel : inference_kernels()) {
+      if (kernel.name != "cpu.conv_net.nhwc") continue;
+      most = offer(kernel, {c.program, 0, *runtime}).ops;
+    }
+    EXPECT_EQ(most, c.program.ops.size() - 1) << c.name;
+  }
+}
+
+TEST(InferenceTable, CoversWholeNets) {
   const auto runtime = make_runtime(Device{}, 1);
   for (const Case& c : inference_cases()) {
     size_t most = 0;
@@ -77,9 +95,11 @@ TEST(InferenceKernels, CoverWholeNets) {
 }
 
 // A stretch is found once, at its first op, so that planning does not walk it again at each op.
-TEST(InferenceKernels, LookAtEachOpAFewTimes) {
+TEST(InferenceTable, LooksAtEachOpAFewTimes) {
   const auto runtime = make_runtime(Device{}, 1);
-  for (const Case& c : inference_cases()) {
+  std::vector<Case> cases = inference_cases();
+  for (Case& c : conv_inference_cases()) cases.push_back(std::move(c));
+  for (const Case& c : cases) {
     for (const Kernel& kernel : inference_kernels()) {
       size_t looks = 0;
       for (size_t op = 0; op < c.program.ops.size(); ++op) {

@@ -53,6 +53,8 @@ std::vector<Case> text_op_cases(DType dtype);
 // Whole networks for inference of up to eight samples, in fp32: perceptrons and recurrent networks,
 // with and without state that is kept between calls.
 std::vector<Case> inference_cases();
+// Convolutional nets of up to nine samples as inference has them, in fp32.
+std::vector<Case> conv_inference_cases();
 // A perceptron for n samples of these widths, whose samples are bytes.
 Case inference_case(int64_t n, const std::vector<int64_t>& widths, DType dtype);
 // Training steps with more samples than a tile of a matrix product.

@@ -1,15 +1,13 @@
 #include "ridgeline/cpu/simd/net_infer_kernels.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "ridgeline/cpu/simd/gemv.h"
 #include "ridgeline/cpu/simd/kernel.h"
+#include "ridgeline/cpu/simd/weight_memory.h"
 
 // A net for a few samples as one kernel: all layers in one call on the calling thread, with
 // activations in its first-level cache and weights packed in prepare. It covers the longest span of
@@ -152,29 +150,6 @@ Cover covers(const Rest& rest) {
   }
   return cover;
 }
-
-// Zeroed memory, in huge pages if it is large: weights that are streamed in every call should not
-// wait for a page walk per 4 KiB.
-class WeightMemory {
- public:
-  explicit WeightMemory(int64_t floats) {
-    constexpr size_t kPage = size_t{2} << 20;
-    const size_t bytes = size_t(floats) * sizeof(float);
-    const bool large = bytes >= kPage / 4;
-    const size_t whole = align_up(bytes + kAlignment, large ? kPage : kAlignment);
-    data_.reset(static_cast<float*>(std::aligned_alloc(large ? kPage : kAlignment, whole)));
-    if (!data_) throw_error(ErrorKind::device, "out of memory: {} bytes of host memory", whole);
-    if (large) madvise(data_.get(), whole, MADV_HUGEPAGE);
-    std::memset(data_.get(), 0, whole);
-  }
-  float* data() const { return data_.get(); }
-
- private:
-  struct Free {
-    void operator()(float* p) const { std::free(p); }
-  };
-  std::unique_ptr<float, Free> data_;
-};
 
 class NetInferStep final : public Step {
  public:

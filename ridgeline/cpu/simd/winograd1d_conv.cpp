@@ -215,10 +215,10 @@ void convolve_chunk(const Winograd1dArgs& g, float* scratch, int64_t chunk) {
     }
     tiles += count;
   });
-  for (int64_t o = 0; o < s.out; o += kWinograd1dPanel) {
+  for (int64_t panel = g.panels.begin; panel < g.panels.end; ++panel) {
+    const int64_t o = panel * kWinograd1dPanel;
     for (int64_t p = 0; p < kWinograd1dPoints; ++p) {
-      const float* u =
-          g.u + (o / kWinograd1dPanel * kWinograd1dPoints + p) * s.in * kWinograd1dPanel;
+      const float* u = g.u + (panel * kWinograd1dPoints + p) * s.in * kWinograd1dPanel;
       for (int64_t t = 0; t < tiles; t += kRowTile) {
         multiply<int(kRowTile)>(tiles - t, v + (p * kWinograd1dTiles + t) * s.in, u, s.in,
                                 products + (p * kWinograd1dTiles + t) * kWinograd1dPanel);

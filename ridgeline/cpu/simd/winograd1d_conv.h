@@ -54,12 +54,14 @@ struct Winograd1dArgs {
   const float* bias;  // [out], may be null
   float* u;           // [out / kWinograd1dPanel, point, in, kWinograd1dPanel]
   float* y;           // [n, results, out]
+  // Panels of out that a call computes.
+  Range panels{0, shape.out / kWinograd1dPanel};
 };
 
 struct Winograd1dFunctions {
   // Computes u of the panels [begin, end) of out.
   void (*weights)(const Winograd1dArgs& args, Range panels);
-  // Computes the chunks [begin, end) of y.
+  // The chunks [begin, end) of y, in the panels of the arguments.
   void (*convolve)(const Winograd1dArgs& args, float* scratch, Range chunks);
 };
 const Winograd1dFunctions& winograd1d_functions();
