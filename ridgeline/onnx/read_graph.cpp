@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <limits>
 
@@ -56,7 +57,9 @@ class FileStream final : public pb::io::CopyingInputStream {
                 file.string(), int64_t(about.st_size));
   }
   FileStream stream(opened.get());
-  pb::io::CopyingInputStreamAdaptor blocks(&stream, 1 << 20);
+  constexpr int64_t kMostBlock = 1 << 20;
+  const int block = int(std::clamp<int64_t>(about.st_size, 1, kMostBlock));
+  pb::io::CopyingInputStreamAdaptor blocks(&stream, block);
   pb::io::CodedInputStream coded(&blocks);
   coded.SetTotalBytesLimit(std::numeric_limits<int>::max());
   coded.SetRecursionLimit(kMostNesting);

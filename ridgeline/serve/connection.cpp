@@ -223,16 +223,8 @@ void Connection::refuse_message(int code, std::string_view why) {
 
 void Connection::dispatch() {
   auto& message = parser_->get();
-  // Unless the body has only the chunked encoding, its end is unknown, and its bytes would be taken
-  // for the next request.
-  const auto coding = message.find(http::field::transfer_encoding);
-  if (message.count(http::field::transfer_encoding) > 1 ||
-      (coding != message.end() && !beast::iequals(coding->value(), "chunked"))) {
-    return refuse_message(parser_->chunked() ? 501 : 400,
-                          "the only Transfer-Encoding that is taken is chunked");
-  }
-  if (message.version() == 11 && message.count(http::field::host) != 1) {
-    return refuse_message(400, "a request of HTTP/1.1 has one header Host");
+  if (const Refusal refusal = refuse_header(*parser_); refusal.status != 0) {
+    return refuse_message(refusal.status, refusal.why);
   }
   const auto field = [&](auto name) {
     const auto found = message.find(name);

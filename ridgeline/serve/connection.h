@@ -6,6 +6,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/buffers_range.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/string.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/optional.hpp>
 #include <list>
@@ -88,6 +89,27 @@ struct GrowingBody {
     value_type& body_;
   };
 };
+
+// Why a request is refused although it could be parsed; status 0: it is not.
+struct Refusal {
+  int status = 0;
+  std::string_view why;
+};
+
+inline Refusal refuse_header(const http::request_parser<GrowingBody>& parser) {
+  const auto& message = parser.get();
+  // Unless the body is in chunks alone, its end is not known, and its bytes would be taken for the
+  // next request.
+  const auto coding = message.find(http::field::transfer_encoding);
+  if (message.count(http::field::transfer_encoding) > 1 ||
+      (coding != message.end() && !beast::iequals(coding->value(), "chunked"))) {
+    return {parser.chunked() ? 501 : 400, "the only Transfer-Encoding that is taken is chunked"};
+  }
+  if (message.version() == 11 && message.count(http::field::host) != 1) {
+    return {400, "a request of HTTP/1.1 has one header Host"};
+  }
+  return {};
+}
 
 // Reads requests, one after another, and writes their responses.
 class Connection final : public Exchange, public std::enable_shared_from_this<Connection> {

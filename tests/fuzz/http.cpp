@@ -25,30 +25,25 @@ std::optional<size_t> number(beast::string_view text) {
   return error == std::errc() && at == end ? std::optional(value) : std::nullopt;
 }
 
-}  // namespace
-
-// The bytes of a connection: an inference request over HTTP, with any encoding of its body.
-FUZZ_TARGET(http) {
+// Reads the next request from the front of `bytes`; false where the connection would be closed.
+bool read_request(fuzz::Input& bytes, InferRequest& request) {
   http::request_parser<GrowingBody> parser;
   parser.header_limit(1 << 14);
   parser.body_limit(kMostBytes);
   parser.eager(true);
-  error_code error;
-  size_t at = 0;
-  while (at < input.size() && !parser.is_done()) {
-    const size_t used = parser.put(asio::buffer(input.data() + at, input.size() - at), error);
-    if (error && error != http::error::need_more) return;
-    if (used == 0) break;
-    at += used;
+  while (!bytes.empty() && !parser.is_done()) {
+    error_code error;
+    const size_t used = parser.put(asio::buffer(bytes.data(), bytes.size()), error);
+    bytes = bytes.subspan(used);
+    if (error || used == 0) return false;
   }
-  if (!parser.is_done()) return;
+  if (!parser.is_done() || refuse_header(parser).status != 0) return false;
   auto& message = parser.get();
   std::string body = message.body();
   try {
     const beast::string_view coding = message[http::field::content_encoding];
     if (coding == "gzip" || coding == "deflate") body = inflate_body(body, kMostBytes);
     static RequestParser requests(kMostBytes);
-    InferRequest request;
     requests.parse(body, number(message["Inference-Header-Content-Length"]), kInputs, kOutputs,
                    request);
     for (const InputTensor& each : request.inputs) {
@@ -57,5 +52,15 @@ FUZZ_TARGET(http) {
   } catch (const HttpError& refusal) {
     fuzz::expect(refusal.status >= 400 && refusal.status < 500, refusal.what());
     fuzz::check_message(refusal.what());
+  }
+  return message.keep_alive();
+}
+
+}  // namespace
+
+// Bytes of a connection: requests to infer as HTTP has them, of any encoding of their bodies.
+FUZZ_TARGET(http) {
+  InferRequest request;  // used again for each, as by a connection
+  while (!input.empty() && read_request(input, request)) {
   }
 }
