@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <random>
 #include <vector>
 
@@ -238,6 +239,65 @@ TYPED_TEST(SimdMlpStep, TakesSmallerBatches) {
     const double want = trial.reference();
     EXPECT_NEAR(trial.run(pool, n_max).loss, want, bound * 9);
     EXPECT_LE(trial.worst(), bound) << n_max;
+  }
+}
+
+// One step from zero moments: m is beta1_rest times the gradient, which a step that stores
+// gradients gives bit for bit. Rows of 1100 weights are updated in several blocks, odd ones too.
+TEST(SimdMlpStepAdam, UsesTheGradientOfEveryRowOfAWideLayer) {
+  constexpr int64_t kIn = 1100, kOut = 301, kClasses = 10, kSamples = 50;
+  std::mt19937 random(5);
+  std::vector<uint8_t> set(size_t(kSamples * kIn) + 64);
+  for (uint8_t& byte : set) byte = uint8_t(random());
+  std::vector<int32_t> labels(kSamples), order(300);
+  for (int32_t& label : labels) label = int32_t(random() % kClasses);
+  for (int32_t& sample : order) sample = int32_t(random() % kSamples);
+  const Adam<float> adam(AdamUpdate{}, 1e-3, 1);
+  const auto gradients = [&](GradientUse use, int threads, int64_t n) {
+    std::mt19937 same(7);
+    std::uniform_real_distribution<float> value(-0.05f, 0.05f);
+    const auto numbers = [&](int64_t count, bool zero) {
+      std::vector<float> all(size_t(count) + 16, 0.0f);
+      for (float& v : all) v = zero ? 0.0f : value(same);
+      return all;
+    };
+    struct Memory {
+      std::vector<float> w, b, mw, mb, vw, vb;
+    };
+    std::vector<Memory> memory;
+    for (const auto& [in, out] : {std::pair{kIn, kOut}, std::pair{kOut, kClasses}}) {
+      memory.push_back({numbers(in * out, false), numbers(out, false), numbers(in * out, true),
+                        numbers(out, true), numbers(in * out, true), numbers(out, true)});
+    }
+    std::vector<MlpLayer<float>> layers;
+    for (size_t l = 0; l < 2; ++l) {
+      Memory& at = memory[l];
+      layers.push_back({l == 0 ? kIn : kOut, l == 0 ? kOut : kClasses,
+                        l == 0 ? SimdActivation::relu : SimdActivation::none, at.w.data(),
+                        at.b.data(), at.mw.data(), at.mb.data(), use, at.vw.data(), at.vb.data()});
+    }
+    ThreadPool pool(threads);
+    MlpStep<float> step(layers, n, threads);
+    const Buffer workspace(step.workspace_bytes());
+    std::memset(workspace.data(), 0xff, step.workspace_bytes());
+    step.bind(workspace.data());
+    step.run(pool, {set.data(), labels.data(), order.data(), 1.0f / 255, 0}, n, 1.0 / double(n),
+             {.adam = adam});
+    std::vector<float> all;
+    for (const Memory& at : memory) {
+      all.insert(all.end(), at.mw.begin(), at.mw.end());
+      all.insert(all.end(), at.mb.begin(), at.mb.end());
+    }
+    return all;
+  };
+  for (const int threads : {1, 2, 3}) {
+    for (const int64_t n : {40, 300}) {  // 300: in several chunks
+      const std::vector<float> want = gradients(GradientUse::stored, threads, n);
+      const std::vector<float> got = gradients(GradientUse::adam, threads, n);
+      int64_t wrong = 0;
+      for (size_t i = 0; i < want.size(); ++i) wrong += got[i] != adam.beta1_rest * want[i];
+      EXPECT_EQ(wrong, 0) << threads << " threads, " << n << " samples";
+    }
   }
 }
 

@@ -16,14 +16,21 @@ T input_scale(const MlpStepOps& ops) {
   return x.set.dtype == DType::uint8 && x.shift == 0 ? T(x.scale) : T(0);
 }
 
+// Who computes a step: all threads of the pool or the caller alone, and with an engine the products
+// of wide layers by it.
+struct MlpTeam {
+  const SplitEngine* engine = nullptr;
+  bool alone = false;
+};
+
 template <typename T>
 class MlpTrainStep final : public Step {
  public:
-  MlpTrainStep(const MlpStepOps& ops, const Binding& binding, const SplitEngine* engine)
+  MlpTrainStep(const MlpStepOps& ops, const Binding& binding, const MlpTeam& team)
       : memory_(ops, binding),
-        pool_(cpu_runtime(binding.runtime()).pool()),
+        pool_(team.alone ? alone_ : cpu_runtime(binding.runtime()).pool()),
         step_(mlp_layers<T>(ops, &binding), ops.inputs->y.shape[0], pool_.size(),
-              mlp_loss_of(ops, &binding), engine, input_scale<T>(ops)) {
+              mlp_loss_of(ops, &binding), team.engine, input_scale<T>(ops)) {
     step_.bind(binding.workspace());
   }
 
@@ -36,13 +43,18 @@ class MlpTrainStep final : public Step {
 
  private:
   MlpStepMemory<T> memory_;
+  ThreadPool alone_{1};
   ThreadPool& pool_;
   MlpStep<T> step_;
 };
 
 constexpr MlpStepExtras kExtras{.adam = true, .dropout = true, .floats = true, .losses = true};
 
-Cover covers_mlp(const Rest& rest, const SplitEngine* engine = nullptr) {
+// A step of more operations is always faster on several threads: these take 0.3 ms of one.
+constexpr double kMostAlone = 32e6;
+
+Cover covers_mlp(const Rest& rest, const MlpTeam& team = {}) {
+  const SplitEngine* const engine = team.engine;
   const MlpStepOps ops = match_mlp_step(rest, kExtras);
   if (!ops.refusal.empty()) return Cover::no(ops.refusal);
   if (ops.copies) return Cover::no("takes no copies of weights");
@@ -51,7 +63,10 @@ Cover covers_mlp(const Rest& rest, const SplitEngine* engine = nullptr) {
   if (engine != nullptr && dtype != DType::fp32) return Cover::no(kSplitsOnly);
   Cover cover = Cover::of(ops.ops);
   cover.skips = ops.inside;
-  const int threads = cpu_runtime(rest.runtime).pool().size();
+  double flops = 0;
+  for (const MlpStepOps::Layer& layer : ops.layers) flops += 3 * layer.linear->flops();
+  if (team.alone && flops > kMostAlone) return Cover::no("too much work for one thread");
+  const int threads = team.alone ? 1 : cpu_runtime(rest.runtime).pool().size();
   return with_type(dtype, [&](auto zero) {
     using T = decltype(zero);
     const MlpStep<T> step(mlp_layers<T>(ops, nullptr), ops.inputs->y.shape[0], threads,
@@ -63,10 +78,10 @@ Cover covers_mlp(const Rest& rest, const SplitEngine* engine = nullptr) {
 }
 
 std::unique_ptr<Step> prepare_mlp(const Span& span, const Binding& binding,
-                                  const SplitEngine* engine = nullptr) {
+                                  const MlpTeam& team = {}) {
   const MlpStepOps ops = match_mlp_step({span.program, span.begin, binding.runtime()}, kExtras);
   return with_type(ops.inputs->y.dtype, [&](auto zero) -> std::unique_ptr<Step> {
-    return std::make_unique<MlpTrainStep<decltype(zero)>>(ops, binding, engine);
+    return std::make_unique<MlpTrainStep<decltype(zero)>>(ops, binding, team);
   });
 }
 
@@ -164,9 +179,9 @@ std::unique_ptr<Step> prepare_balanced(const Span& span, const Binding& binding)
 KernelTable mlp_split_kernels(const SplitEngine& engine) {
   Kernel kernel;
   kernel.name = fmt::format("cpu.mlp_train.{}", engine.name);
-  kernel.covers = [&engine](const Rest& rest) { return covers_mlp(rest, &engine); };
+  kernel.covers = [&engine](const Rest& rest) { return covers_mlp(rest, {&engine}); };
   kernel.prepare = [&engine](const Span& span, const Binding& binding) {
-    return prepare_mlp(span, binding, &engine);
+    return prepare_mlp(span, binding, {&engine});
   };
   return computing_in(kFloatOnly, {kernel});
 }
@@ -178,12 +193,19 @@ KernelTable mlp_kernels() {
   kernel.prepare = [](const Span& span, const Binding& binding) {
     return prepare_mlp(span, binding);
   };
+  // Small steps: what threads exchange may cost more than they gain.
+  Kernel alone;
+  alone.name = "cpu.mlp_train.one_thread";
+  alone.covers = [](const Rest& rest) { return covers_mlp(rest, {.alone = true}); };
+  alone.prepare = [](const Span& span, const Binding& binding) {
+    return prepare_mlp(span, binding, {.alone = true});
+  };
   Kernel balanced;
   balanced.name = "cpu.mlp_train.balanced";
   balanced.covers = covers_balanced;
   balanced.prepare = prepare_balanced;
   return computing_in(kFloatAndDouble,
-                      {kernel, balanced, mlp_shared_kernel(), mlp_gradients_kernel()});
+                      {kernel, alone, balanced, mlp_shared_kernel(), mlp_gradients_kernel()});
 }
 
 }  // namespace ridgeline::cpu::simd

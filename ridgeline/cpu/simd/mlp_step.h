@@ -136,7 +136,8 @@ class MlpStep {
   void input_grad(const Frame& f, const Member& m, const Chunk& c, size_t l) const;
   void combine(const Frame& f, const Member& m, const Chunk& c, size_t l) const;
   void weight_grad(const Frame& f, const Member& m, const Chunk& c, size_t l) const;
-  void adam(const Frame& f, const Member& m, size_t l, Range rows, Range columns) const;
+  void adam(const Frame& f, const WeightGradArgs<T>& grads, size_t l, Range rows,
+            Range columns) const;
   void run_chunk(const Frame& f, const Member& m, const Chunk& c) const;
   void clear_gradients(const Member& m) const;
   void update(const Frame& f, int thread) const;

@@ -6,6 +6,13 @@
 #include "ridgeline/cpu/simd/mlp_step_team.h"
 
 namespace ridgeline::cpu::simd {
+namespace {
+
+// Gradients that Adam finds in a second-level cache of 1 MiB beside the chunk's inputs. Blocks of
+// fewer rows would fetch those inputs too often.
+constexpr int64_t kAdamBytes = 256 << 10, kLeastAdamRows = 32;
+
+}  // namespace
 
 // Returns the operand from which the layer's activation computes its gradient.
 template <typename T>
@@ -154,16 +161,30 @@ void MlpStep<T>::weight_grad(const Frame& f, const Member& m, const Chunk& c, si
     args.dw = layer.mw;
     args.db = layer.mb;
   }
-  f.gemm.weight_grad(args, rows, columns);
-  if (layer.use == GradientUse::adam && !by_batch_ && c.last) adam(f, m, l, rows, columns);
+  if (layer.use != GradientUse::adam || by_batch_ || !c.last) {
+    f.gemm.weight_grad(args, rows, columns);
+    return;
+  }
+  // Adam uses the gradients of some rows while they are in the second-level cache. If the batch is
+  // one chunk, all these blocks of rows use the memory of the last one.
+  const int64_t row_bytes = layer.in * int64_t{sizeof(T)};
+  const int64_t block = std::max(kLeastAdamRows, kAdamBytes / row_bytes / 8 * 8);
+  const int64_t last = std::max(rows.begin, rows.end - block);
+  for (int64_t end = rows.end; end > rows.begin; end -= block) {
+    const Range part{std::max(rows.begin, end - block), end};
+    if (c.first) args.dw = m.ours(offsets_[l].dw) + (last - part.begin) * layer.in;
+    f.gemm.weight_grad(args, part, columns);
+    adam(f, args, l, part, columns);
+  }
 }
 
 // Updates the part of w whose gradients this member has just computed.
 template <typename T>
-void MlpStep<T>::adam(const Frame& f, const Member& m, size_t l, Range rows, Range columns) const {
+void MlpStep<T>::adam(const Frame& f, const WeightGradArgs<T>& grads, size_t l, Range rows,
+                      Range columns) const {
   const UpdateFunctions<T>& functions = update_functions<T>();
   const MlpLayer<T>& layer = layers_[l];
-  const AdamArgs<T> w{m.ours(offsets_[l].dw), 1, 0, layer.w, layer.mw, layer.vw, f.iteration.adam};
+  const AdamArgs<T> w{grads.dw, 1, 0, layer.w, layer.mw, layer.vw, f.iteration.adam};
   if (columns.begin == 0 && columns.end == layer.in) {
     functions.adam(w, {rows.begin * layer.in, rows.end * layer.in});
   } else {
@@ -172,8 +193,7 @@ void MlpStep<T>::adam(const Frame& f, const Member& m, size_t l, Range rows, Ran
     }
   }
   if (layer.b == nullptr || columns.end != layer.in) return;
-  functions.adam({m.ours(offsets_[l].db), 1, 0, layer.b, layer.mb, layer.vb, f.iteration.adam},
-                 rows);
+  functions.adam({grads.db, 1, 0, layer.b, layer.mb, layer.vb, f.iteration.adam}, rows);
 }
 
 // A member without samples adds zeros.
