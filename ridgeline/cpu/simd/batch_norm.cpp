@@ -4,7 +4,6 @@
 
 #include "ridgeline/cpu/simd/dispatch.h"
 
-#define HWY_DISABLED_TARGETS HWY_SSSE3
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ridgeline/cpu/simd/batch_norm.cpp"
 #include "hwy/foreach_target.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#define HWY_DISABLED_TARGETS HWY_SSSE3
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ridgeline/cpu/simd/nhwc_conv.cpp"
 #include "hwy/foreach_target.h"
