@@ -2,20 +2,24 @@
 """Times imported networks beside ONNX Runtime on the CPU, or beside compiled PyTorch in a CUDA graph on a GPU.
 
 usage: compare_onnx.py RIDGELINE LIBRIDGELINE.so RESULT.json [--device cpu|cuda] [--threads N] [--rounds N] [--seconds S]
-                       [--nets mlp,lenet,...] [--batches 1,256] [--compile MODE]
+                       [--nets mlp,lenet,...] [--batches 1,256] [--compile MODE] [--note TEXT]
 
 Needs a Python with numpy, torch, onnx (and onnxruntime for the CPU). PyTorch writes each net as ONNX, and both sides load
 that file: fp32, the same weights, batch 1 and 256. On the CPU a call is one call from Python (ridgeline_run by ctypes,
 run_with_iobinding), with as many threads on both sides, in turns; the least median of the rounds counts for each. The
 shortest call of each is kept too: it says more where other programs load the machine, and the load is in the result. On a GPU
 the samples lie there: ours is the time of a replay that `ridgeline profile` measures, PyTorch's that of a replay of its graph
-(eager, and by torch.compile in the mode --compile; no TF32). On the CPU outputs must agree within 1e-5 of their size. A last line is the time and memory of importing a file of 100 MB.
+(eager, and by torch.compile in the mode --compile; no TF32). On the CPU outputs must agree within 1e-5 of their size. The limit
+is what `ridgeline profile` computes from the machine's ceilings. A last line is the time and memory of importing a file of 100 MB.
+A result file keeps one run a device and number of threads; a later run replaces the rows that it measured.
 """
 import argparse
 import ctypes
+import datetime
 import json
 import os
 import pathlib
+import re
 import statistics
 import subprocess
 import tempfile
@@ -173,7 +177,10 @@ def on_cpu(arguments, name, net, shape, file, batch):
     a, b = (min(each[side][0] for each in rounds) for side in (0, 1))
     shortest = [min(each[side][1] for each in rounds) for side in (0, 1)]
     ours.free(ours.predictor)
-    return {"ours_us": a, "onnxruntime_us": b, "ratio": b / a, "goal": NETS[name][1], "difference": error,
+    done = subprocess.run([arguments.tool, "profile", file, "--batch", str(batch), "--threads", str(arguments.threads), "--seconds",
+                           "0.2", "--json", "-"], capture_output=True, text=True)
+    limit = json.loads(done.stdout)["limit"]["us"] if done.returncode == 0 else None
+    return {"limit_us": limit, "ours_us": a, "onnxruntime_us": b, "ratio": b / a, "goal": NETS[name][1], "difference": error,
             "shortest_us": shortest, "shortest_ratio": shortest[1] / shortest[0], "load": os.getloadavg()[0]}
 
 
@@ -243,6 +250,7 @@ def main():
     parser.add_argument("--nets", default=",".join(NETS))
     parser.add_argument("--batches", default=",".join(map(str, BATCHES)))
     parser.add_argument("--compile", default="max-autotune-no-cudagraphs", help="mode of torch.compile")
+    parser.add_argument("--note", default="", help="what a reader must know of the machine's state")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     rows = []
@@ -261,8 +269,27 @@ def main():
         large = import_large(arguments, folder)
         print(f"import of {large['bytes'] / 1e6:.0f} MB: {large['seconds']:.2f} s, {large['memory_over_size']:.2f} times its size",
               flush=True)
-    arguments.result.write_text(json.dumps({"torch": torch.__version__, "device": arguments.device, "threads": arguments.threads,
-                                            "precision": "fp32", "rows": rows, "import": large}, indent=2) + "\n")
+    keep(arguments, rows, large)
+
+
+def keep(arguments, rows, large):
+    """Writes the run among the others of the result file."""
+    runs = json.loads(arguments.result.read_text())["runs"] if arguments.result.exists() else []
+    same = [run for run in runs if (run["device"], run["threads"]) == (arguments.device, arguments.threads)]
+    measured = {(row["net"], row["batch"]) for row in rows}
+    rows = [row for run in same for row in run["rows"] if (row["net"], row["batch"]) not in measured] + rows
+    order = [*NETS]
+    rows.sort(key=lambda row: (order.index(row["net"]), row["batch"]))
+    machine = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text()).group(1)
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=pathlib.Path(__file__).parent)
+    run = {"machine": machine, "date": datetime.date.today().isoformat(), "commit": commit.stdout.strip(),
+           "torch": torch.__version__, "device": arguments.device, "threads": arguments.threads, "precision": "fp32",
+           "note": arguments.note, "rows": rows, "import": large}
+    if arguments.device == "cpu":
+        import onnxruntime
+        run["onnxruntime"] = onnxruntime.__version__
+    runs = [each for each in runs if each not in same] + [run]
+    arguments.result.write_text(json.dumps({"runs": sorted(runs, key=lambda each: each["threads"])}, indent=2) + "\n")
 
 
 main()

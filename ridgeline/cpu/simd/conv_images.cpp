@@ -79,6 +79,7 @@ class ConvImages final : public Step {
     int64_t between[2] = {};
     for (size_t i = 0; i < chain.size(); ++i) {
       convs_.push_back({chain[i], nullptr, nullptr, memory.take<T>(filter_elements(chain[i]))});
+      filters_ += filter_elements(chain[i]);
       scratch = std::max(scratch, thread_elements<T>(chain[i]));
       if (i + 1 < chain.size()) between[i % 2] = std::max(between[i % 2], chain[i].out());
     }
@@ -103,6 +104,11 @@ class ConvImages final : public Step {
   }
 
   void run() override {
+    // One image is one thread's. With few filters to arrange, another has nothing worth its waking.
+    if (n_ == 1 && filters_ < kFewFilters) {
+      for (const Bound<T>& each : convs_) each.arrange(0, 1);
+      return pass(0, own_.front());
+    }
     next_ = 0;
     pool_->run([&](int thread) {
       for (const Bound<T>& each : convs_) each.arrange(thread, pool_->size());
@@ -124,9 +130,11 @@ class ConvImages final : public Step {
     }
   }
 
+  static constexpr size_t kFewFilters = 16384;  // about two microseconds of arranging
+
   std::vector<Bound<T>> convs_;
   std::vector<Own<T>> own_;
-  size_t bytes_ = 0;
+  size_t filters_ = 0, bytes_ = 0;
   int64_t n_ = 0;
   const T* x_ = nullptr;
   T* y_ = nullptr;

@@ -83,8 +83,8 @@ std::unique_ptr<Step> prepare_gather(const Span& span, const Binding& binding) {
                       &pool = cpu_runtime(binding.runtime()).pool()] {
       GatherArgs<T> now = args;
       now.order = order + *first + int64_t{*tick} * args.n;
-      constexpr int64_t kBlock = kGatherRows * kGatherFeatures;
-      pool.share(gather_blocks(now.n, now.features), 1, kLeastElements / kBlock,
+      const int64_t block = std::min(now.n, kGatherRows) * kGatherFeatures;
+      pool.share(gather_blocks(now.n, now.features), 1, kLeastElements / block,
                  [&](Range blocks) { batch_functions<T>().gather(now, blocks); });
     });
   });
