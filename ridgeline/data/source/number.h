@@ -13,6 +13,10 @@ namespace ridgeline::data {
 // is zero. The result is the double nearest to what is written.
 bool parse_number(std::string_view cell, double& value);
 
+// The same for numbers as people write them, with `decimal`, a point or a comma, before the
+// fraction; the other of the two may stand between groups of three digits: 1,234.5 or 1.234,5.
+bool parse_number(std::string_view cell, char decimal, double& value);
+
 // Takes decimal digits from `at` into `mantissa`, which may overflow. Up to eight are found and
 // converted at once, without a branch for each: numbers of a table differ in length, and a branch
 // that is guessed wrongly costs as much as a number. The eight bytes from `at` on are readable.
