@@ -7,6 +7,7 @@
 
 #include "ridgeline/core/error.h"
 #include "ridgeline/core/shape.h"
+#include "ridgeline/data/prepare/preparation.h"
 #include "ridgeline/nn/model.h"
 
 // ONNX files in and out. A build without protobuf or without the onnx.proto of libonnx-dev has the
@@ -80,12 +81,16 @@ struct ExportOptions {
   bool half_weights = false;  // kept in fp16; computed with in fp32
   Input input = Input::floats;
   Affine before{};  // what samples go through before the first layer
+  // How the fields of the data become samples, in the place of `input` and `before`; null: they are
+  // samples already. The fields are numbers and words, or a sequence.
+  const data::Preparation* preparation = nullptr;
   End end = End::as_is;
   Affine after{};  // what outputs go through behind the last layer
 };
 
-// The bytes of an ONNX file with the input "input" [N, ...] and the output "output". Throws usage
-// for an opset or a layer that cannot be written.
+// The bytes of an ONNX file with the input "input" [N, ...] and the output "output". A preparation
+// with words has an input for each field, and one of sequences a second input "lengths". Throws
+// usage for an opset or a layer that cannot be written.
 std::string export_model(const nn::Model& model, const ExportOptions& options = {});
 
 }  // namespace ridgeline::onnx
