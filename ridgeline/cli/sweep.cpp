@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <memory>
@@ -19,7 +20,7 @@ namespace {
 
 struct SweepFlags {
   ConfigFlags config;
-  std::string out, csv, json, svg, metric = "accuracy", prune, save_best, report;
+  std::string out, csv, json, svg, metric, prune, save_best, report;
   int64_t prune_factor = 3, prune_epochs = 1, ensemble = 0;
   bool one_by_one = false, resume = false, force = false;
 };
@@ -174,11 +175,15 @@ int run_sweep(const SweepFlags& flags, Communicator& ranks) {
   const auto write = [&](const std::string& path, const std::string& text) {
     write_last(result.stopped_by, path, text);
   };
+  const bool classes = std::ranges::any_of(result.points, [](const engine::SweepPoint& point) {
+    return std::isfinite(engine::metric_of(point, "accuracy"));
+  });
+  const std::string metric = !flags.metric.empty() ? flags.metric : classes ? "accuracy" : "loss";
   if (csv != "-" && json != "-" && svg != "-") write("-", engine::to_table(result));
   write(csv, engine::to_csv(result));
   write(json, engine::to_json_text(result));
-  write(svg, engine::to_svg(engine::to_chart(result, flags.metric)));
-  if (!flags.report.empty()) engine::write_report(result, flags.metric, flags.report);
+  write(svg, engine::to_svg(engine::to_chart(result, metric)));
+  if (!flags.report.empty()) engine::write_report(result, metric, flags.report);
   if (result.stopped_by == 0 && !result.failed) {
     const std::filesystem::path out = flags.out;
     if (!flags.save_best.empty()) write_best(result, out / "best.safetensors");
@@ -197,9 +202,10 @@ void add_sweep(CLI::App& app, Action& action) {
       ->required()
       ->type_name("");
   declare_config_files(*command, action, flags->config);
-  declare_sets(*command, flags->config.sets,
-               "values to try, as in train.optimizer.lr=0.1,0.01; one value applies to all runs; "
-               "may be repeated");
+  declare_sets(
+      *command, flags->config.sets,
+      "values to try, as in train.optimizer.lr=0.1,0.01 or train.seed=1..8; one value applies "
+      "to all runs; may be repeated");
   declare_data(*command, flags->config.data);
   flags->config.run.declare(*command);
   command
@@ -213,7 +219,8 @@ void add_sweep(CLI::App& app, Action& action) {
   command
       ->add_option(
           "--metric", flags->metric,
-          "accuracy, loss, f1, auc, mse, mae, r2, train_loss, us_per_step or inputs_per_second")
+          "accuracy, loss, f1, auc, mse, mae, r2, train_loss, us_per_step or inputs_per_second "
+          "(default: accuracy, or loss where there is none)")
       ->check(CLI::IsMember(engine::chart_metrics()).description(""))
       ->type_name("NAME");
   command->add_flag("--one-by-one", flags->one_by_one,

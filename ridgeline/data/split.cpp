@@ -67,9 +67,9 @@ std::pair<int64_t, int64_t> shares(int64_t n, const SplitRule& rule) {
   const int64_t test = std::max(share(n, rule.test), least(rule.test));
   if (validation + test >= n) {
     throw_error(ErrorKind::usage,
-                "{} are too few to split: {} for validation and {} for testing leave none for "
+                "{} {} too few to split: {} for validation and {} for testing leave none for "
                 "training",
-                counted(n, "sample"), validation, test);
+                counted(n, "sample"), n == 1 ? "is" : "are", validation, test);
   }
   return {validation, test};
 }

@@ -14,7 +14,7 @@
 #include "ridgeline/data/summary.h"
 #include "ridgeline/engine/own_data.h"
 #include "ridgeline/engine/progress.h"
-#include "ridgeline/nn/config_table.h"
+#include "ridgeline/engine/ready_config.h"
 
 namespace ridgeline::engine {
 namespace {
@@ -25,17 +25,6 @@ using data::FieldSummary;
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kFieldsShown = 60, kWordsShown = 10;
-
-struct Described {
-  Field field;
-  FieldSummary summary;
-};
-
-struct DescribedTarget {
-  std::string name;
-  data::TargetKind kind{};
-  std::vector<std::pair<std::string, int64_t>> classes{};  // with their numbers of samples
-};
 
 std::string number(double value) { return fmt::format("{:.6g}", value); }
 
@@ -96,6 +85,7 @@ std::string values_of(const Described& described) {
   text += fmt::format("{} to {}, mean {}, deviation {}", number(s.least), number(s.most),
                       number(s.mean), number(s.deviation));
   if (s.infinite > 0) text += fmt::format("; {} infinite", s.infinite);
+  if (counts_samples(described)) text += "; counts the samples";
   return text;
 }
 
@@ -214,87 +204,6 @@ Json part_json(const data::SetPart& part, const std::vector<Described>& fields,
     }
   }
   return json;
-}
-
-// Whether images are large enough for two convolutions and their pools.
-bool takes_convolutions(const Field& field) {
-  const int rank = field.shape.rank();
-  return field.dtype == DType::uint8 && (rank == 2 || rank == 3) && field.shape[rank - 1] >= 8 &&
-         field.shape[rank - 2] >= 8;
-}
-
-// Returns layers that read the timesteps of a sequence; tokens become vectors first.
-std::string sequence_layers(const Described& described) {
-  const auto& [field, summary] = described;
-  const bool tokens = !is_float(field.dtype) && field.shape.rank() == 0 && summary.least >= 0;
-  std::string text;
-  if (tokens) {
-    text = fmt::format("  {{ type = \"embedding\", vocabulary = {}, out = 32 }},\n",
-                       int64_t(summary.most) + 1);
-  }
-  return text + "  { type = \"gru\", hidden = 64 },\n  { type = \"select\", at = -1 },\n";
-}
-
-// Returns a config with a network for the fields, small enough to train quickly on any machine.
-std::string ready_config(const std::filesystem::path& path, const std::vector<Described>& fields,
-                         const DescribedTarget& target, const DescribeOptions& options) {
-  const Field* first = nullptr;
-  const Described* sequence = nullptr;  // if it is the only feature
-  bool missing = false, others = false;
-  int64_t outputs = 1;
-  for (const Described& described : fields) {
-    const auto& [field, summary] = described;
-    if (field.name == target.name) {
-      outputs = target.kind == data::TargetKind::classes ? int64_t(target.classes.size())
-                                                         : field.shape.numel();
-    } else {
-      if (first == nullptr) first = &field;
-      if (field.kind == FieldKind::sequence) {
-        others = others || sequence != nullptr;
-        sequence = &described;
-      }
-      others = others || !field.has_lengths();
-      missing = missing || (summary.missing > 0 && !field.has_lengths());
-    }
-  }
-  if (first == nullptr)
-    throw_error(ErrorKind::usage, "{}: no field is left to learn from", path.string());
-  const int64_t samples = std::max<int64_t>(1, first->samples);
-  std::string text = fmt::format(
-      "# Written by `ridgeline data describe`. Change what you like; docs/config.md has all keys.\n"
-      "[data]\ntrain = {}\ntarget = {}\n",
-      nn::toml_text(path.string()),
-      nn::toml_text(options.target.empty() ? target.name : options.target));
-  if (missing) text += "missing = \"mean\"\n";
-  const data::SourceOptions& source = options.source;
-  if (source.images.height > 0) {
-    text += fmt::format("resize = [{}, {}]\n", source.images.height, source.images.width);
-  }
-  text += "split = { test = 0.2 }\n\n[model]\nlayers = [\n";
-  if (fields.size() == 2 && takes_convolutions(*first)) {
-    for (const int out : {16, 32}) {
-      text += fmt::format(
-          "  {{ type = \"conv2d\", out = {}, kernel = 3, padding = 1 }},\n  {{ type = \"relu\" "
-          "}},\n"
-          "  {{ type = \"maxpool2d\", kernel = 2 }},\n",
-          out);
-    }
-  } else if (sequence != nullptr && !others) {
-    text += sequence_layers(*sequence);
-  } else {
-    text += "  { type = \"linear\", out = 64 },\n  { type = \"relu\" },\n";
-  }
-  text += fmt::format(
-      "  {{ type = \"linear\", out = 64 }},\n  {{ type = \"relu\" }},\n"
-      "  {{ type = \"linear\", out = {} }},\n]\n\n[train]\n",
-      outputs);
-  // A batch larger than the training set would be refused.
-  const int64_t batch = samples >= 10000  ? 256
-                        : samples >= 1000 ? 64
-                                          : std::clamp<int64_t>(samples / 2, 1, 16);
-  return text +
-         fmt::format("batch = {}\nepochs = {}\noptimizer = {{ type = \"adam\", lr = 0.001 }}\n",
-                     batch, std::clamp<int64_t>(200000 / samples, 5, 100));
 }
 
 }  // namespace

@@ -125,8 +125,7 @@ std::optional<onnx::ExportOptions::Affine> simple_scaling(const data::Preparatio
   onnx::ExportOptions::Affine affine;
   for (const data::Feature& feature : preparation.features()) {
     const auto* number = std::get_if<data::NumberFeature>(&feature);
-    if (number == nullptr || number->clip || number->log ||
-        number->missing == data::MissingRule::indicator) {
+    if (number == nullptr || number->clip || number->log || !number->fill.empty()) {
       return std::nullopt;
     }
     affine.subtract.insert(affine.subtract.end(), number->shift.begin(), number->shift.end());
@@ -142,15 +141,16 @@ std::optional<onnx::ExportOptions::Affine> simple_scaling(const data::Preparatio
   return affine;
 }
 
-void set_input(const LoadedModel& loaded, onnx::ExportOptions& options,
-               std::vector<std::string>& warnings) {
+void set_input(const LoadedModel& loaded, onnx::ExportOptions& options) {
   using Input = onnx::ExportOptions::Input;
   const auto bytes = [&](const data::Scaling& scaling) {
     options.input = Input::bytes;
     options.before.multiply = {double(scaling.scale)};
     options.before.add = {double(scaling.shift)};
   };
-  if (loaded.model.layers().front()->codes_below() > 0) {
+  if (loaded.preparation && loaded.preparation->sequence() != nullptr) {
+    options.preparation = &*loaded.preparation;
+  } else if (loaded.model.layers().front()->codes_below() > 0) {
     options.input = Input::codes;
   } else if (!loaded.preparation) {
     bytes(loaded.scaling);
@@ -159,9 +159,7 @@ void set_input(const LoadedModel& loaded, onnx::ExportOptions& options,
   } else if (const auto affine = simple_scaling(*loaded.preparation)) {
     options.before = *affine;
   } else {
-    warnings.push_back(fmt::format(
-        "the preparation of the data is not part of the file: its input is the {} prepared",
-        counted(loaded.preparation->width(), "number")));
+    options.preparation = &*loaded.preparation;
   }
 }
 
@@ -173,7 +171,7 @@ OnnxExport export_onnx(const LoadedModel& loaded, int64_t opset, bool half_weigh
   onnx::ExportOptions options;
   options.opset = opset;
   options.half_weights = half_weights;
-  set_input(loaded, options, made.warnings);
+  set_input(loaded, options);
   const nn::LossKind loss = loaded.config.train.loss.kind;
   const bool softmax = !nn::gives_probabilities(loaded.model.graph());  // an ensemble has its own
   if (loss == nn::LossKind::cross_entropy && softmax) options.end = End::softmax;

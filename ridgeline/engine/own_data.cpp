@@ -8,6 +8,7 @@
 #include "ridgeline/core/text_format.h"
 #include "ridgeline/data/inputs_in_place.h"
 #include "ridgeline/data/split.h"
+#include "ridgeline/engine/known_fields.h"
 #include "ridgeline/nn/column_embedding.h"
 #include "ridgeline/nn/fields.h"
 
@@ -283,7 +284,7 @@ bool leaves_unchanged(const Preparation& preparation) {
 
 SampleSet load_prepared(const fs::path& path, const std::string& target,
                         const Preparation& preparation, const Config& config) {
-  FieldSet set = open_prepared(path, preparation, config);
+  FieldSet set = open_prepared_beside(path, preparation, config, target);
   if (!target.empty() && preparation.target()) {
     const std::string joined =
         join_target(set, {target}, false, config.data.own->target_dtype).front();

@@ -6,6 +6,7 @@
 #include "ridgeline/core/text.h"
 #include "ridgeline/core/text_format.h"
 #include "ridgeline/data/source/open.h"
+#include "ridgeline/engine/known_fields.h"
 
 namespace ridgeline::engine {
 namespace {
@@ -38,18 +39,50 @@ bool is_target(const Preparation& preparation, const std::string& name) {
                                      preparation.target()->fields.end();
 }
 
-// A model's only input has the name of its file, which differs from file to file.
-FieldSet with_known_name(FieldSet set, const Preparation& preparation) {
-  if (preparation.features().size() != 1) return set;
-  const std::string& wanted = data::field_of(preparation.features().front());
-  if (set.find(wanted) != nullptr) return set;
-  const Field* only = nullptr;
-  for (const Field& field : set.fields()) {
-    if (is_target(preparation, field.name)) continue;
-    if (only != nullptr) return set;
-    only = &field;
+// The columns of a table side by side, as one field of numbers.
+Field join_columns(const std::vector<const Field*>& columns, const std::string& name) {
+  const int64_t samples = columns.front()->samples;
+  HostTensor all(DType::fp64, {samples, int64_t(columns.size())});
+  std::vector<double> values(static_cast<size_t>(samples));
+  for (size_t c = 0; c < columns.size(); ++c) {
+    read_doubles(*columns[c], 0, samples, values);
+    double* to = all.span<double>().data() + c;
+    for (const double value : values) {
+      *to = value;
+      to += columns.size();
+    }
   }
-  return only != nullptr ? renamed(set, only->name, wanted) : set;
+  Field joined = data::number_field(name, std::move(all));
+  joined.origin = columns.front()->origin;
+  return joined;
+}
+
+// The one input of a model goes by its file's name, which is another for every file. It is the only
+// field, or the only one of the model's shape; a model of an array of numbers takes as many columns
+// of a table, too. `target` names what is no input beside the model's own targets.
+FieldSet with_known_name(FieldSet set, const Preparation& preparation, const std::string& target) {
+  if (preparation.features().size() != 1) return set;
+  const data::Feature& feature = preparation.features().front();
+  const std::string& wanted = data::field_of(feature);
+  if (set.find(wanted) != nullptr) return set;
+  const auto* number = std::get_if<data::NumberFeature>(&feature);
+  std::vector<const Field*> others, alike, columns;
+  for (const Field& field : set.fields()) {
+    if (is_target(preparation, field.name) || field.name == target) continue;
+    others.push_back(&field);
+    const bool numbers = field.kind == data::FieldKind::number;
+    if (numbers && number != nullptr && field.shape == number->shape) alike.push_back(&field);
+    const bool column = numbers || field.kind == data::FieldKind::boolean;
+    if (column && field.shape.rank() == 0) columns.push_back(&field);
+  }
+  if (others.size() == 1) return renamed(set, others.front()->name, wanted);
+  if (alike.size() == 1) return renamed(set, alike.front()->name, wanted);
+  if (number == nullptr || number->shape.rank() != 1 ||
+      number->elements() != int64_t(columns.size())) {
+    return set;
+  }
+  set.add(join_columns(columns, wanted));
+  return set;
 }
 
 FieldSet take_part(data::OpenedSource& source, std::string_view name) {
@@ -239,6 +272,11 @@ std::vector<std::string> join_target(FieldSet& set, const std::vector<std::strin
 }
 
 FieldSet open_prepared(const fs::path& path, const Preparation& preparation, const Config& config) {
+  return open_prepared_beside(path, preparation, config, "");
+}
+
+FieldSet open_prepared_beside(const fs::path& path, const Preparation& preparation,
+                              const Config& config, const std::string& target) {
   data::OpenedSource source = data::open_source(path, source_options(config.data, preparation));
   FieldSet set = take_part(source, "test");
   refuse_empty(set, path.string());
@@ -250,7 +288,7 @@ FieldSet open_prepared(const fs::path& path, const Preparation& preparation, con
         set, lengths, sequence->timestep.field,
         preparation.target() ? preparation.target()->fields : std::vector<std::string>{});
   }
-  return with_known_name(std::move(set), preparation);
+  return with_known_name(std::move(set), preparation, target);
 }
 
 }  // namespace ridgeline::engine

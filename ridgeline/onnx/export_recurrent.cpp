@@ -25,6 +25,9 @@ void append(std::vector<float>& to, const std::vector<float>& from, const Ints& 
 // Broadcasts a state [D, H] to each sample of x_, which is [T, N, features]: [D, N, H].
 std::string Exporter::initial_state(const std::string& suffix) {
   const Ints shape = dims(suffix);
+  if (graph_.opset() < 8) {
+    throw_error(ErrorKind::usage, "layer {}: an initial state needs --opset 8 or newer", path());
+  }
   const std::string state =
       graph_.weight(path() + "." + suffix, {shape[0], 1, shape[1]}, values(suffix));
   const std::string all = graph_.node("Shape", {x_});
@@ -68,6 +71,10 @@ void Exporter::recurrent(nn::ConfigTable& table, const std::string& type) {
     std::vector<std::string> inputs{x_, graph_.weight(named("W"), {directions, rows, in}, w),
                                     graph_.weight(named("R"), {directions, rows, hidden}, r)};
     if (!b.empty()) inputs.push_back(graph_.weight(named("B"), {directions, 2 * rows}, b));
+    if (!lengths_.empty()) {
+      inputs.resize(4);
+      inputs.push_back(lengths_);
+    }
     if (has(fmt::format("h0_l{}", layer))) {
       inputs.resize(5);
       inputs.push_back(initial_state(fmt::format("h0_l{}", layer)));

@@ -85,6 +85,11 @@ void Exporter::affine(const ExportOptions::Affine& affine) {
 
 void Exporter::begin() {
   using Input = ExportOptions::Input;
+  if (options_.preparation != nullptr) {
+    const data::SequenceFeature* sequence = options_.preparation->sequence();
+    return sequence != nullptr ? prepare_sequence(*sequence)
+                               : prepare_fields(*options_.preparation);
+  }
   shape_ = model_.input();
   x_ = "input";
   const int type = options_.input == Input::bytes   ? Proto::UINT8
@@ -199,6 +204,7 @@ void Exporter::layer(nn::ConfigTable& table, const std::string& type) {
   }
   if (type == "select") {
     const int64_t at = table.integer("at", std::nullopt);
+    if (!lengths_.empty() && at < 0) return select_by_length(at);
     x_ = graph_.node("Gather", {x_, graph_.index(at < 0 ? at + shape_[0] : at)},
                      {{"axis", int64_t{1}}});
     shape_ = {shape_[1]};

@@ -36,6 +36,12 @@ class Exporter {
   std::vector<int64_t> sample() const;
   void affine(const ExportOptions::Affine& affine);
   void begin();
+  // export_prepare.cpp
+  std::string prepare_numbers(std::string x, const data::NumberFeature& number, int64_t axis);
+  std::string prepare_words(const std::string& x, const data::CategoryFeature& category);
+  void prepare_fields(const data::Preparation& preparation);
+  void prepare_sequence(const data::SequenceFeature& sequence);
+  void select_by_length(int64_t at);
   void layer(nn::ConfigTable& table, const std::string& type);
   void join(nn::ConfigTable& table, const std::string& type,
             const std::vector<std::pair<std::string, Shape>>& parts);
@@ -67,8 +73,9 @@ class Exporter {
   const ExportOptions& options_;
   GraphWriter graph_;
   size_t layer_ = 0;
-  std::string x_;  // the value so far
-  Shape shape_;    // of a sample of it
+  std::string x_;        // the value so far
+  Shape shape_;          // of a sample of it
+  std::string lengths_;  // the timesteps that each sample has; empty: all
 };
 
 }  // namespace ridgeline::onnx

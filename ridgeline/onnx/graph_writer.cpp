@@ -68,6 +68,19 @@ std::string GraphWriter::node(const std::string& op, const std::vector<std::stri
   return made.output(0);
 }
 
+std::string GraphWriter::ml_node(const std::string& op, const std::vector<std::string>& inputs,
+                                 const Attributes& attributes) {
+  constexpr const char* kDomain = "ai.onnx.ml";
+  if (model_.opset_import_size() == 1) {
+    auto& import = *model_.add_opset_import();
+    import.set_domain(kDomain);
+    import.set_version(2);
+  }
+  std::string output = node(op, inputs, attributes);
+  graph_.mutable_node()->rbegin()->set_domain(kDomain);
+  return output;
+}
+
 Proto& GraphWriter::tensor(const std::string& name, int type, const std::vector<int64_t>& dims) {
   Proto& made = *graph_.add_initializer();
   made.set_name(name);
@@ -125,8 +138,14 @@ void GraphWriter::describe(::onnx::ValueInfoProto& value, const std::string& nam
   for (const int64_t extent : sample) tensor.mutable_shape()->add_dim()->set_dim_value(extent);
 }
 
-void GraphWriter::input(const std::string& name, int type, std::span<const int64_t> sample) {
-  describe(*graph_.add_input(), name, type, sample);
+std::string GraphWriter::input(const std::string& name, int type, std::span<const int64_t> sample) {
+  // Values of our own are called "output", "<operator>_<number>_out", "constant_<number>" and
+  // "<layer>.<weight>".
+  const bool own = name == "output" || name.ends_with("_out") || name.starts_with("constant_") ||
+                   name.find('.') != std::string::npos;
+  const std::string given = own ? name + "_input" : name;
+  describe(*graph_.add_input(), given, type, sample);
+  return given;
 }
 
 void GraphWriter::output(const std::string& name, std::span<const int64_t> sample) {

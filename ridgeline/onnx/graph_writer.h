@@ -25,7 +25,10 @@ class GraphWriter {
   // Appends a node of one output and returns that output's name. `output` is a name to use.
   std::string node(const std::string& op, const std::vector<std::string>& inputs,
                    const Attributes& attributes = {}, const std::string& output = {});
-  // Adds a tensor of floats, in fp16 if the weights are. An existing one is reused.
+  // A node of ai.onnx.ml, the operators for tables.
+  std::string ml_node(const std::string& op, const std::vector<std::string>& inputs,
+                      const Attributes& attributes);
+  // A tensor of floats, kept in fp16 where weights are. One that is there already is used again.
   std::string weight(const std::string& name, const std::vector<int64_t>& dims,
                      std::span<const float> values);
   // Adds a constant in fp32, whatever the type of the weights.
@@ -34,8 +37,9 @@ class GraphWriter {
   std::string ints(const std::vector<int64_t>& values);  // of one dimension
   std::string index(int64_t value);                      // of none
 
-  // The dimensions are those of one sample.
-  void input(const std::string& name, int type, std::span<const int64_t> sample);
+  // The dimensions are those of one sample. Returns the name of the input, which differs from the
+  // one given where a value of the graph has it already.
+  std::string input(const std::string& name, int type, std::span<const int64_t> sample);
   void output(const std::string& name, std::span<const int64_t> sample);
 
   std::string bytes() const;  // throws usage past protobuf's limit of 2 GB

@@ -7,6 +7,7 @@
 
 #include "ridgeline/core/error.h"
 #include "ridgeline/core/shape.h"
+#include "ridgeline/data/prepare/preparation.h"
 #include "ridgeline/nn/model.h"
 
 // ONNX files in and out. A build without protobuf or without the onnx.proto of libonnx-dev has the
@@ -79,13 +80,17 @@ struct ExportOptions {
   int64_t opset = 17;
   bool half_weights = false;  // stored in fp16; computed in fp32
   Input input = Input::floats;
-  Affine before{};  // applied to samples before the first layer
+  Affine before{};  // what samples go through before the first layer
+  // How the fields of the data become samples, in the place of `input` and `before`; null: they are
+  // samples already. The fields are numbers and words, or a sequence.
+  const data::Preparation* preparation = nullptr;
   End end = End::as_is;
   Affine after{};  // applied to outputs after the last layer
 };
 
-// Returns the bytes of an ONNX file with the input "input" [N, ...] and the output "output". Throws
-// Error(usage) for an opset or a layer that cannot be written.
+// The bytes of an ONNX file with the input "input" [N, ...] and the output "output". A preparation
+// with words has an input for each field, and one of sequences a second input "lengths". Throws
+// usage for an opset or a layer that cannot be written.
 std::string export_model(const nn::Model& model, const ExportOptions& options = {});
 
 }  // namespace ridgeline::onnx

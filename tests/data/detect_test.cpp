@@ -48,6 +48,14 @@ TEST(DetectTest, KnowsFilesByTheirContent) {
   // UTF-8.
   EXPECT_EQ(content("name,price\ncaf\xe9,2\ntea,1\n"), Content::table);
   EXPECT_EQ(content("a caf\xe9\n"), Content::text);
+  EXPECT_EQ(content(std::string("\xff\xfe"
+                                "a\0,\0b\0\n\0"
+                                "1\0,\0"
+                                "2\0",
+                                16)),
+            Content::utf16);
+  EXPECT_EQ(content(std::string("\xfe\xff\0a\0,\0b\0\n", 10)), Content::utf16);
+  EXPECT_EQ(content("\xff\xfe\x01\x02\x03\x04"), Content::binary);
   EXPECT_EQ(content("{\"name\": \"caf\xe9\"}\n"), Content::json_lines);
   EXPECT_EQ(content("\xe9\xe8\xe7 bytes"), Content::binary);
   EXPECT_EQ(content("caf\xe9\x01 or more"), Content::binary);

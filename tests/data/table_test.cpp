@@ -164,11 +164,50 @@ TEST_F(TableTest, ReadsMissingValues) {
   EXPECT_TRUE(std::isnan(doubles(read("a,b\n1,\n2,\n").field("b"))[1]));
 }
 
+TEST_F(TableTest, TakesSpreadsheetsWordsForMissingNumbers) {
+  std::string bytes = "a,b\n";
+  for (int i = 0; i < 20; ++i) bytes += "1,none\n";
+  for (const char* word : {"Nan", "NONE", "na", "#N/A", "#DIV/0!", "-", " Null "}) {
+    const FieldSet set = read(bytes + fmt::format("{},small\n", word));
+    EXPECT_TRUE(std::isnan(doubles(set.field("a"))[20])) << word;
+    EXPECT_THAT(set.field("b").categories, ElementsAre("none", "small"));  // words stay words
+  }
+  // A column of nothing but such words holds words.
+  EXPECT_EQ(read("a,b\n1,-\n2,-\n").field("b").kind, FieldKind::category);
+}
+
+TEST_F(TableTest, ReadsDecimalCommasAndGroupsOfDigits) {
+  const auto second = [&](std::string_view bytes) {
+    const FieldSet set = read(bytes);
+    EXPECT_EQ(set.fields().size(), 2u) << bytes;
+    return doubles(set.fields()[1]);
+  };
+  // Spreadsheets of countries with decimal commas, with a header and without.
+  EXPECT_THAT(second("a;b\n1,5;1.234,5\n2,5;-0,25\n"), ElementsAre(1234.5, -0.25));
+  EXPECT_THAT(second("1,5;2,5\n3,5;4,5\n"), ElementsAre(2.5, 4.5));
+  EXPECT_THAT(second("a\tb\n1\t2,5e3\n2\t3\n"), ElementsAre(2500, 3));
+  EXPECT_THAT(second("a;b\n1;1,234\n2;5,678\n"), ElementsAre(1.234, 5.678));
+  // Points stay points, whatever separates.
+  EXPECT_THAT(second("a;b\n1;1.234\n2;5.678\n"), ElementsAre(1.234, 5.678));
+  // Groups of digits.
+  EXPECT_THAT(second("a,b\n1,\"1,234\"\n2,\"-12,345,678.5\"\n"), ElementsAre(1234, -12345678.5));
+  for (const char* text : {"1,23", "1234,567", "1,2345", ",123", "0,123", "1,234,56", "1.5,000"}) {
+    double value = 0;
+    EXPECT_FALSE(parse_number(text, '.', value)) << text;
+  }
+}
+
+TEST_F(TableTest, LeavesOutAColumnOfSeparatorsAtTheEnd) {
+  EXPECT_THAT(names(read("a,b,\n1,2,\n3,4,\n")), ElementsAre("a", "b"));
+  EXPECT_THAT(names(read("a,b,\n1,2,\n3,4,5\n")), ElementsAre("a", "b", "3"));
+  EXPECT_THAT(names(read("a,b\n1,\n3,\n")), ElementsAre("a", "b"));
+}
+
 TEST_F(TableTest, NamesLineAndColumnOfWhatIsNoNumber) {
   std::string bytes = "a,price\n";
   for (int i = 0; i < 50; ++i) bytes += fmt::format("{},{}\n", i, 2 * i);
   refuse(bytes + "50,cheap\n", {"line 52", "column 2 ('price')", "'cheap'", "not a number"});
-  refuse(bytes + "50,\"1,200\"\n", {"line 52", "column 2", "'1,200'", "without separators"});
+  refuse(bytes + "50,\"1,20\"\n", {"line 52", "column 2", "'1,20'", "decimal point"});
   // Far behind what was looked at to find the form.
   for (int i = 0; i < 200000; ++i) bytes += "1.25,3.5\n";
   refuse(bytes + "x,1\n", {"line 200052", "column 1 ('a')", "'x'"});

@@ -14,6 +14,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 SweepPoint point(std::vector<std::string> values, double accuracy, const std::string& error = {}) {
   SweepPoint made;
@@ -43,6 +44,9 @@ TEST(Sweep, SplitsAtOuterCommasOnly) {
   EXPECT_THAT(split_values("\"a,b\",[1,2]"), ElementsAre("\"a,b\"", "[1,2]"));
   EXPECT_THAT(split_values(""), ElementsAre(""));
   EXPECT_THAT(split_values(" 1, 2 ,\" a\""), ElementsAre("1", "2", "\" a\""));
+  EXPECT_THAT(split_values("-1..2,8"), ElementsAre("-1", "0", "1", "2", "8"));
+  EXPECT_THAT(split_values("../x,\"1..2\",1..x"), ElementsAre("../x", "\"1..2\"", "1..x"));
+  EXPECT_THROW(split_values("3..1"), Error);
 }
 
 TEST(Sweep, CsvQuotesAndLeavesFailuresEmpty) {
@@ -50,6 +54,16 @@ TEST(Sweep, CsvQuotesAndLeavesFailuresEmpty) {
   EXPECT_THAT(csv, HasSubstr("train.epochs,train.optimizer.lr,accuracy,"));
   EXPECT_THAT(csv, HasSubstr("1,0.1,0.8,"));
   EXPECT_THAT(csv, HasSubstr("1,10,,,,,,\"the loss is nan, \"\"here\"\"\"\n"));
+  EXPECT_TRUE(is_sweep_csv(csv));
+  // Values have other scores than classes.
+  Sweep values = two_keys();
+  for (SweepPoint& each : values.points) {
+    each.report.test.accuracy = NAN;
+    each.report.test.scores.r2 = 0.25;
+  }
+  EXPECT_THAT(to_csv(values), HasSubstr("train.optimizer.lr,accuracy,loss,r2,"));
+  EXPECT_THAT(to_table(values), HasSubstr("r2"));
+  EXPECT_THAT(to_table(values), Not(HasSubstr("accuracy")));
 }
 
 TEST(Sweep, ChartHasALinePerOtherKey) {

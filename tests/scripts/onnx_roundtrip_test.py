@@ -1,6 +1,7 @@
 """Random PyTorch networks go to ONNX, through import, infer and export, and to ONNX Runtime: all three give the same
 numbers. Files that are damaged or not supported are refused in one line."""
 
+import json
 import os
 import pathlib
 import random
@@ -26,6 +27,17 @@ for path, given, result in zip(*[iter(sys.argv[1:])] * 3):
     onnx.checker.check_model(onnx.load(path), full_check=True)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     numpy.save(result, session.run(None, {"input": numpy.load(given)})[0])
+"""
+
+# The same with the inputs of an .npz, words among them.
+FIELDS_RUNNER = """
+import sys, numpy, onnx, onnxruntime
+for path, given, result in zip(*[iter(sys.argv[1:])] * 3):
+    onnx.checker.check_model(onnx.load(path), full_check=True)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    inputs = {name: x.astype(object) if x.dtype.kind == "U" else x for name, x in numpy.load(given).items()}
+    assert inputs.keys() == {each.name for each in session.get_inputs()}, (path, inputs.keys())
+    numpy.save(result, session.run(None, inputs)[0])
 """
 
 # Files that must be refused, each with a word of the reason.
@@ -241,6 +253,101 @@ def own_models(folder, python):
     own.close()
 
 
+TABLE = """
+[data]
+train = "{folder}/table.csv"
+target = "y"
+{more}
+[model]
+layers = [{first}{{ type = "linear", out = 6 }}, {{ type = "tanh" }}, {{ type = "linear", out = {out} }}]
+[train]
+batch = 16
+epochs = 2
+optimizer = {{ type = "adam", lr = 0.02 }}
+[run]
+tune = false
+device = "cpu"
+"""
+
+
+def prepared_tables(folder, python):
+    """The preparation of a table goes into the file: scales, logarithms, clips, missing values, categories."""
+    draw = np.random.default_rng(3)
+    count = 120
+    numbers = np.stack([draw.normal(50, 9, count), np.exp(draw.normal(0, 3, count)), draw.normal(0, 1e-3, count)], 1)
+    numbers = numbers.astype("f4")
+    numbers[7:20, 0] = numbers[9:11, 1] = np.nan
+    words = draw.choice(["red", "green", "blue"], count)
+    words[30:40] = ""
+    cells = [["" if np.isnan(v) else repr(float(v)) for v in row] for row in numbers]
+    y = draw.normal(3, 2, count)
+    (folder / "table.csv").write_text("a,wide,small,colour,output,y\n" + "".join(
+        ",".join((*cell, word, "yes" if i % 3 else "no", repr(float(v)))) + "\n"
+        for i, (cell, word, v) in enumerate(zip(cells, words, y))))
+    rules = ('columns = [{ name = "a", missing = "indicator" }, { name = "wide", log = true }, '
+             '{ name = "small", clip = { min = -1e-3, max = 2e-3 }, log = true }]')
+    cases = {"numbers": ('missing = "mean"\nfeatures = ["a", "wide", "small"]\n' + rules, ""),
+             "plain": ('missing = "mean"\nfeatures = ["small", "a"]\nscale = "min-max"', ""),
+             "words": ('missing = "mean"\nunseen = "missing"\n' + rules, ""),
+             "one_hot": ('missing = "indicator"', ""),
+             "embedded": ('missing = "mean"\n' + rules, '{ type = "column_embedding" }, ')}
+    flags = (np.arange(count) % 3 > 0).astype("f4")
+    fields = {"a": numbers[:, :1], "wide": numbers[:, 1:2], "small": numbers[:, 2:], "colour": words[:, None],
+              "output_input": flags[:, None]}  # "output" is the file's own name for what comes out
+    jobs = []
+    for name, (more, first) in cases.items():
+        config, run, file = folder / f"{name}.toml", folder / f"{name}-run", folder / f"{name}.onnx"
+        config.write_text(TABLE.format(folder=folder, more=more, first=first, out=1))
+        tool.run("train", config, "--out", run)
+        tool.run("infer", run, "--input", folder / "table.csv", "--output", folder / f"{name}-ours.npy", "--no-tune")
+        tool.run("export", run, "--onnx", file, "--opset", 9 if name == "one_hot" else 17)
+        given = {"numbers": {"input": numbers}, "plain": {"input": numbers[:, [0, 2]]}}.get(name, fields)
+        np.savez(folder / f"{name}-given.npz", **given)
+        jobs += [file, folder / f"{name}-given.npz", folder / f"{name}-ort.npy"]
+    assert "--opset 7" in tool.run("export", folder / "numbers-run", "--onnx", folder / "old.onnx", "--opset", 7,
+                                   code=2).stderr
+    # A word that was not seen has the row of missing ones where the rules say so, and else none.
+    strange = dict(fields, colour=np.full_like(words[:, None], "pink"))
+    for name in ("words", "embedded"):
+        np.savez(folder / f"{name}-strange.npz", **strange)
+        jobs += [folder / f"{name}.onnx", folder / f"{name}-strange.npz", folder / f"{name}-strange.npy"]
+    tool.command([python, "-c", FIELDS_RUNNER, *jobs])
+    for name in cases:
+        near(np.load(folder / f"{name}-ort.npy")[:, 0], np.load(folder / f"{name}-ours.npy"), f"a table, {name}")
+    assert np.isfinite(np.load(folder / "words-strange.npy")).all()
+    assert np.isnan(np.load(folder / "embedded-strange.npy")).all()
+
+
+def prepared_sequences(folder, python):
+    """Sequences of their own lengths: of tokens and of numbers, whose ends the layers find by `lengths`."""
+    draw = np.random.default_rng(4)
+    count, longest = 60, 7
+    lengths = draw.integers(1, longest + 1, count).astype("i4")
+    lengths[0] = longest
+    tokens, numbers = draw.integers(0, 9, (count, longest)), draw.normal(5, 2, (count, longest, 3)).astype("f4")
+    for i, own in enumerate(lengths):
+        tokens[i, own:], numbers[i, own:] = 0, 0
+    jobs = []
+    for name, x, first in (
+            ("tokens", tokens, '{ type = "embedding", vocabulary = 9, out = 4 }, { type = "gru", hidden = 5, layers = 2 }, '
+                               '{ type = "select", at = -2 }, '),
+            ("steps", numbers, '{ type = "lstm", hidden = 4, bidirectional = true }, { type = "select" }, '),
+            ("seen", numbers, '{ type = "transpose", axes = [1, 0] }, { type = "conv1d", out = 3, kernel = 2 }, ')):
+        lines = [{"x": x[i, :own].tolist(), "y": float(draw.normal())} for i, own in enumerate(lengths)]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        config, run, file = folder / f"{name}.toml", folder / f"{name}-run", folder / f"{name}.onnx"
+        text = TABLE.format(folder=folder, more="", first=first, out=1).replace("table.csv", f"{name}.jsonl")
+        config.write_text(text)
+        tool.run("train", config, "--out", run)
+        tool.run("infer", run, "--input", folder / f"{name}.jsonl", "--output", folder / f"{name}-ours.npy", "--no-tune")
+        tool.run("export", run, "--onnx", file)
+        np.savez(folder / f"{name}-given.npz", input=x, lengths=lengths)
+        jobs += [file, folder / f"{name}-given.npz", folder / f"{name}-ort.npy"]
+    tool.command([python, "-c", FIELDS_RUNNER, *jobs])
+    for name in ("tokens", "steps", "seen"):
+        near(np.load(folder / f"{name}-ort.npy")[:, 0], np.load(folder / f"{name}-ours.npy"), f"sequences, {name}")
+
+
 def faults(folder, python):
     tool.command([python, "-c", FAULTS, folder])
     (folder / "empty.onnx").write_bytes(b"")
@@ -280,6 +387,8 @@ def main():
         assert "--input-shape" in done
         faults(folder, python)
         own_models(folder, python)
+        prepared_tables(folder, python)
+        prepared_sequences(folder, python)
         round_trips(folder, python, int(os.environ.get("RIDGELINE_ONNX_SEED", "1")))
     print(f"{NETS} nets go round, {len(REFUSED)} bad files are refused")
     return 0

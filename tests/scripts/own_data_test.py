@@ -102,6 +102,40 @@ def check_npy_classifier():
     assert "set its out to 2" in line, line
 
 
+def check_other_forms():
+    """A model of an array takes a table of as many columns, and finds its array among others; arrays of whole numbers are
+    tokens for an embedding."""
+    rng = np.random.default_rng(8)
+    x = rng.standard_normal((90, 3)).round(4)
+    y = x @ [1.0, 2.0, -1.0]
+    np.save("x.npy", x)
+    np.save("y.npy", y)
+    train(config('train="x.npy"\ntarget="y.npy"', mlp(1), "batch=16\nepochs=2"))
+    want = infer("x.npy", output="want.npy")
+    for name, columns in (("table.csv", x), ("scored.csv", np.column_stack([x, y]))):
+        with open(name, "w", newline="") as file:
+            names = ["one", "two", "three", "price"][:columns.shape[1]]
+            csv.writer(file).writerows([names, *columns.tolist()])
+    assert (infer("table.csv", output="got.npy") == want).all()
+    np.savez("several.npz", weights=np.ones(90), samples=x, other=np.ones((90, 5)))
+    assert (infer("several.npz", output="got.npy") == want).all()
+    scores = [json.loads(tool.run("eval", "run", "--on", on, "--target", target, "--device", "cpu", "--json", "-").stdout)
+              for on, target in (("x.npy", "y.npy"), ("scored.csv", "price"))]
+    assert scores[0]["r2"] == scores[1]["r2"], scores
+    line = tool.run("infer", "run", "--input", "scored.csv", code=3).stderr  # four columns: which three?
+    assert "no field 'x'" in line, line
+    tokens = rng.integers(0, 6, (90, 5))
+    np.save("tokens.npy", tokens)
+    np.save("has.npy", (tokens == 2).any(1))
+    layers = ['type="embedding",vocabulary=6,out=8', 'type="gru",hidden=16', 'type="select"', 'type="linear",out=2']
+    adam = 'batch=10\nepochs=40\noptimizer={type="adam",lr=0.02}'
+    report = train(config('train="tokens.npy"\ntarget="has.npy"', layers, adam))
+    assert report["accuracy"] > 0.7, report
+    assert infer("tokens.npy", output="p.npy").shape == (90, 2)
+    np.save("wrong.npy", tokens + 1)
+    assert "embedding knows" in tool.run("infer", "run", "--input", "wrong.npy", code=3).stderr
+
+
 def houses(path, samples, seed, target=True, gaps=True):
     rng = np.random.default_rng(seed)
     area, kind = 30 + 120 * rng.random(samples), rng.integers(0, 3, samples)
@@ -193,6 +227,11 @@ def check_quantiles():
     assert abs(np.mean(y[:, 0] < middle) - 0.5) < 0.15 and np.mean(y[:, 0] < low) < 0.25, np.mean(y[:, 0] < low)
     assert np.mean(y[:, 0] < high) > 0.75, np.mean(y[:, 0] < high)
     tool.run("eval", "run", "--device", "cpu")
+    # Columns have the names of the targets and the quantiles.
+    with open("q.csv", "w", newline="") as file:
+        csv.writer(file).writerows([["a", "b", "up", "down"], *np.concatenate([x, y], 1).tolist()])
+    train(config('train="q.csv"\ntarget=["up","down"]', mlp(4), 'epochs=1\nloss={type="quantile",quantiles=[0.1,0.5]}'))
+    assert list(infer("q.csv")[0]) == ["index", "value_up_q0.1", "value_up_q0.5", "value_down_q0.1", "value_down_q0.5"]
 
 
 def write_png(path, pixels):
@@ -257,6 +296,66 @@ def check_describe_config():
     tool.run("data", "describe", "d.csv", "--write-config", "mine.toml", code=2)
 
 
+def check_odd_tables():
+    """Tables as spreadsheets and pandas write them are described, trained on and inferred on, and the config that is
+    written says how the file was read."""
+    rng = np.random.default_rng(4)
+    a, kind = rng.standard_normal(120), rng.integers(0, 2, 120)
+    y = 3 * a + kind
+    words = ["small", "large"]
+
+    def trains(name, *flags, has=(), without=()):
+        tool.run("data", "describe", name, *flags, "--write-config", "odd.toml")
+        text = pathlib.Path("odd.toml").read_text()
+        for part in has:
+            assert part in text, (part, text)
+        for part in without:
+            assert part not in text, (part, text)
+        report = train(text.replace("epochs = 100", "epochs = 30") + RUN)
+        pathlib.Path("odd.toml").unlink()
+        return report
+
+    # A decimal comma, a separator at the end of every line, and what spreadsheets write for a missing number.
+    lines = ["a;kind;y;"] + [f"{v:.4f};{words[k]};{t:.4f};".replace(".", ",") for v, k, t in zip(a, kind, y)]
+    lines[5] = lines[5].replace(lines[5].split(";")[0], "#N/A", 1)
+    pathlib.Path("semi.csv").write_text("\n".join(lines) + "\n")
+    assert trains("semi.csv", has=('missing = "mean"', 'target = "y"'))["r2"] > 0.9
+    values = infer("semi.csv", output="semi.npy")
+    pathlib.Path("plain.csv").write_text("a,kind\n" + "".join(f"{v:.4f},{words[k]}\n" for v, k in zip(a, kind)))
+    assert np.allclose(np.delete(infer("plain.csv", output="plain.npy"), 4), np.delete(values, 4))
+    # The index of pandas and a column of numbers that count up are left out; rare words are no fault; groups of digits.
+    with open("index.csv", "w", newline="") as file:
+        out = csv.writer(file)
+        out.writerow(["", "id", "a", "kind", "size", "y"])
+        for i in range(120):
+            out.writerow([i, 1000 + i, a[i], f"rare{i}" if i < 9 else words[kind[i]], f"{10000 * a[i]:,.2f}", y[i]])
+    report = trains("index.csv", has=('features = ["a", "kind", "size"]', 'unseen = "missing"'))
+    assert report["r2"] > 0.8, report
+    described = tool.run("data", "describe", "index.csv").stdout
+    assert described.count("counts the samples") == 2, described
+    # Flags of describe become keys of the config.
+    pathlib.Path("flags.txt").write_text("".join(f"{v}!{k}!{t}\n" for v, k, t in zip(a, kind, y)))
+    report = trains("flags.txt", "--separator", "!", "--header", "no", "--category", "2",
+                    has=('separator = "!"', 'header = "no"', '{ name = "2", category = true }'))
+    assert report["r2"] > 0.9, report
+    a.astype(">f4").tofile("a.bin")
+    np.save("y.npy", y)
+    trains("a.bin", "--dtype", ">float32", "--shape", "1", "--target", "y.npy", has=('dtype = ">float32"', "shape = [1]"))
+    # Many categories get embeddings.
+    pathlib.Path("many.csv").write_text("w,y\n" + "".join(f"w{i % 60},{i % 60}.5\n" for i in range(600)))
+    trains("many.csv", has=("column_embedding",), without=("unseen",))
+    pathlib.Path("texts.csv").write_text("text,y\n" + "".join(f"this is text {i},{i % 2}\n" for i in range(50)))
+    line = tool.run("data", "describe", "texts.csv", "--write-config", "odd.toml", code=2).stderr
+    assert "'text' holds texts" in line and "charcnn" in line, line
+    pathlib.Path("wide.csv").write_bytes("a,y\n1,2\n3,4\n".encode("utf-16"))
+    line = tool.run("data", "describe", "wide.csv", code=3).stderr
+    assert "UTF-16" in line and "iconv" in line, line
+    # What a run does not learn from is said.
+    pathlib.Path("note.csv").write_text("note,a,y\n" + "".join(f"note {i},{a[i]},{y[i]}\n" for i in range(120)))
+    pathlib.Path("net.toml").write_text(config('train="note.csv"', mlp(1), "batch=16\nepochs=1"))
+    assert "left out, being texts or sequences: note" in tool.run("train", "net.toml").stderr
+
+
 def check_faults():
     layers = mlp(2)
 
@@ -316,8 +415,8 @@ def check_tutorial():
 
 
 def main():
-    checks = [check_npy_classifier, check_csv_regressor, check_bit_for_bit, check_quantiles, check_image_folder, check_windows,
-              check_describe_config, check_faults, check_tutorial]
+    checks = [check_npy_classifier, check_other_forms, check_csv_regressor, check_bit_for_bit, check_quantiles, check_image_folder, check_windows,
+              check_describe_config, check_odd_tables, check_faults, check_tutorial]
     for check in checks:
         if sys.argv[1:] and check.__name__ not in sys.argv[1:]:
             continue

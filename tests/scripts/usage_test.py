@@ -175,6 +175,7 @@ class Usage(unittest.TestCase):
                               capture_output=True, env=tool.environment())
         self.assertEqual(done.returncode, 3)
         self.assertEqual(len(done.stderr.splitlines()), 1)
+        self.assertTrue(done.stderr.startswith(b"ridgeline: /dev/stdin: "), done.stderr)
 
     # Output
 

@@ -3,6 +3,7 @@ compared with their definitions, written out here."""
 
 import itertools
 import json
+import math
 import random
 import struct
 import sys
@@ -293,6 +294,23 @@ tune = false
         self.assertAlmostEqual(report["auc"], sum(areas) / 2, places=4)
         for name in ("accuracy", "mse", "mae", "r2"):
             self.assertNotIn(name, report)
+        # Probabilities are what the logits say, and labels what the probabilities do.
+        def lines(kind):
+            tool.run("infer", out, "--input", folder / "test.csv", "--output", values, "--output-kind", kind)
+            head, *rest = values.read_text().splitlines()
+            return head, [[float(x) for x in line.split(",")[1:]] for line in rest]
+
+        self.assertEqual(lines("probabilities"), ("index,p_up,p_same", given))
+        head, logits = lines("logits")
+        self.assertEqual(head, "index,z_up,z_same")
+        for row, want in zip(logits, given):
+            for z, p in zip(row, want):
+                self.assertAlmostEqual(1 / (1 + math.exp(-z)), p, places=5)
+        self.assertEqual(lines("labels"), ("index,label_up,label_same", [[float(p > 0.5) for p in row] for row in given]))
+        one = json.loads(tool.run("infer", out, "--input", folder / "test.csv", "--format", "json", "--output-kind",
+                                  "labels").stdout.splitlines()[0])
+        self.assertEqual(one, {"index": 0, "labels": [int(p > 0.5) for p in given[0]]})
+        tool.run("infer", out, "--input", folder / "test.csv", "--output-kind", "values", code=2)
 
 
 class Folds(unittest.TestCase):

@@ -115,23 +115,34 @@ Field timesteps_of(const Field& field) {
   rows.origin = fmt::format("{} (timesteps counted as samples)", field.origin);
   rows.kind = FieldKind::number;
   rows.samples = field.rows();
+  if (!field.has_lengths()) rows.shape = {};  // tokens, which are not looked at
   rows.offsets = nullptr;
   return rows;
+}
+
+// Whether the first layer reads tokens and the samples are arrays of whole numbers.
+bool is_tokens(const Field& field, const PrepareRules& rules) {
+  return rules.tokens > 0 && field.kind == FieldKind::number && !is_float(field.dtype) &&
+         field.shape.rank() == 1;
 }
 
 SequenceFeature fit_sequence(const Field& field, std::span<const int64_t> train,
                              const FeatureRule& rule, const PrepareRules& rules) {
   SequenceFeature feature;
   feature.timestep.field = field.name;
-  feature.timestep.shape = field.shape;
-  const std::vector<int64_t>& offsets = *field.offsets;
-  // The longest length is no information about the held-out samples' contents.
+  // Padded arrays are sequences of one length.
+  const bool padded = field.kind == FieldKind::number;
+  std::vector<int64_t> even;
+  for (int64_t i = 0; padded && i <= field.samples; ++i) even.push_back(i * field.shape[0]);
+  const std::vector<int64_t>& offsets = padded ? even : *field.offsets;
+  feature.timestep.shape = padded ? Shape{} : field.shape;
+  // The room that is needed is no knowledge of the samples that are kept from training.
   for (size_t i = 0; i < size_t(field.samples); ++i) {
     feature.length = std::max(feature.length, offsets[i + 1] - offsets[i]);
   }
   feature.cut = rules.length.has_value();
   feature.length = std::max<int64_t>(1, rules.length.value_or(feature.length));
-  feature.tokens = is_float(field.dtype) || field.shape.rank() > 0 ? 0 : rules.tokens;
+  feature.tokens = is_float(field.dtype) || feature.timestep.shape.rank() > 0 ? 0 : rules.tokens;
   if (feature.tokens == 0 && rules.tokens > 0) {
     throw_error(ErrorKind::usage,
                 "{}: field {} holds {} a timestep, but the first layer of the model takes tokens, "
@@ -159,7 +170,9 @@ Feature fit_feature(const Field& field, std::span<const int64_t> train, const Pr
   const FeatureRule& rule = own != rules.fields.end() ? own->second : rules.rule;
   if (is_image(field)) return fit_image(field, train, rules.image_scale);
   if (field.kind == FieldKind::category) return fit_category(field, train, rule);
-  if (field.kind == FieldKind::sequence) return fit_sequence(field, train, rule, rules);
+  if (field.kind == FieldKind::sequence || is_tokens(field, rules)) {
+    return fit_sequence(field, train, rule, rules);
+  }
   return fit_number(field, train, rule);
 }
 

@@ -238,8 +238,10 @@ Target fit_target(const FieldSet& set, std::span<const int64_t> train, const Pre
       continue;
     }
     if (field.kind != FieldKind::number && field.kind != FieldKind::boolean) {
-      throw_error(ErrorKind::usage, "{}: the target {} holds {}s, and no {}", field.origin,
-                  quote(name), data::name(field.kind), data::name(target.kind));
+      throw_error(
+          ErrorKind::usage, "{}: the target {} holds {}, and no {}", field.origin, quote(name),
+          field.kind == FieldKind::category ? "words" : fmt::format("{}s", data::name(field.kind)),
+          data::name(target.kind));
     }
     elements += field.shape.numel();
   }

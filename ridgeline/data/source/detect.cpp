@@ -45,7 +45,7 @@ constexpr std::string_view kRunsCode =
     "a pickle can run code when it is read, and is never read here; save arrays instead: "
     "np.save(\"x.npy\", x)";
 constexpr std::string_view kConvertImage = "convert it to PNG or JPEG";
-constexpr std::array<Kind, 23> kKinds{{
+constexpr std::array<Kind, 24> kKinds{{
     {Content::empty, "empty", "get it again"},
     {Content::npy, "a NumPy array (.npy)", ""},
     {Content::npz, "an archive of NumPy arrays (.npz)", ""},
@@ -69,6 +69,8 @@ constexpr std::array<Kind, 23> kKinds{{
     {Content::json_lines, "a file of JSON lines", ""},
     {Content::json, "a JSON document", "write one object a line (JSON lines)"},
     {Content::text, "a text", ""},
+    {Content::utf16, "a text in UTF-16",
+     "save it as UTF-8, or convert it: iconv -f UTF-16 -t UTF-8 FILE > NEW"},
     {Content::binary, "a binary file of no kind that is known",
      "if it holds nothing but numbers, say their type and the shape of a sample (--dtype, "
      "--shape)"},
@@ -100,6 +102,17 @@ bool is_safetensors(std::span<const uint8_t> first, int64_t size) {
   return length >= 2 && length <= 100'000'000 && (size < 0 || int64_t(length) <= size - 8);
 }
 
+// A byte order mark, and of what is mostly ASCII every other byte is zero.
+bool is_utf16(std::string_view bytes) {
+  const bool little = bytes.starts_with("\xff\xfe");
+  if (!little && !bytes.starts_with("\xfe\xff")) return false;
+  size_t zeros = 0, pairs = 0;
+  for (size_t i = 2; i + 1 < bytes.size(); i += 2, ++pairs) {
+    zeros += bytes[i + (little ? 1 : 0)] == '\0' && bytes[i + (little ? 0 : 1)] != '\0';
+  }
+  return pairs > 0 && zeros * 2 > pairs;
+}
+
 std::optional<Content> detect_binary(std::span<const uint8_t> first, int64_t size) {
   const std::string_view bytes = as_text(first);
   for (const Magic& magic : kMagics) {
@@ -113,6 +126,7 @@ std::optional<Content> detect_binary(std::span<const uint8_t> first, int64_t siz
   if (bytes.starts_with("BM") && bytes.size() >= 14 && bytes.substr(6, 4) == "\0\0\0\0"sv) {
     return Content::bmp;
   }
+  if (is_utf16(bytes)) return Content::utf16;
   if (is_safetensors(first, size)) return Content::safetensors;
   if (first.size() >= 2 && first[0] == 0x80 && first[1] >= 2 && first[1] <= 5) {
     return Content::pickle;
@@ -251,6 +265,7 @@ void refuse_known(const std::filesystem::path& path, std::string_view wanted) {
     case Content::hdf5:
     case Content::parquet:
     case Content::pdf:
+    case Content::utf16:
       refuse_content(path, found, wanted);
     default:
       return;

@@ -32,6 +32,7 @@ enum class Content {
   json_lines,  // an object a line
   json,
   text,
+  utf16,
   binary,  // none of these
 };
 

@@ -21,7 +21,8 @@ namespace fs = std::filesystem;
 
 bool passed_over(const fs::path& path) {
   const std::string name = path.filename().string();
-  return name.starts_with('.') || name == "Thumbs.db" || name == "desktop.ini";
+  return name.starts_with('.') || name == "Thumbs.db" || name == "desktop.ini" ||
+         name == "__MACOSX";
 }
 
 // Returns the entries of a folder in byte order of their names.
@@ -180,7 +181,8 @@ FieldSet read_image_folder(const ImageFolder& folder, const ImageOptions& option
       const ImageInfo &first = folder.infos.front(), &other = folder.infos[i];
       if (other.height == first.height && other.width == first.width) continue;
       throw_error(ErrorKind::data,
-                  "{}: is {} x {} pixels, but {} is {} x {}; give a size to resize all images to",
+                  "{}: is {} x {} pixels, but {} is {} x {}; give a size that all images "
+                  "are resized to: --image-size WIDTHxHEIGHT, or data.resize = [height, width]",
                   folder.files[i].string(), other.width, other.height,
                   folder.files.front().string(), first.width, first.height);
     }

@@ -13,9 +13,13 @@ namespace ridgeline::data {
 // small for it is zero. The result is the nearest double.
 bool parse_number(std::string_view cell, double& value);
 
-// Appends the decimal digits at `at` to `mantissa`, which may overflow. Up to eight are found and
-// converted at once, without a branch for each: numbers of a table differ in length, and a
-// mispredicted branch costs as much as a number. Eight bytes from `at` on must be readable.
+// The same for numbers as people write them, with `decimal`, a point or a comma, before the
+// fraction; the other of the two may stand between groups of three digits: 1,234.5 or 1.234,5.
+bool parse_number(std::string_view cell, char decimal, double& value);
+
+// Takes decimal digits from `at` into `mantissa`, which may overflow. Up to eight are found and
+// converted at once, without a branch for each: numbers of a table differ in length, and a branch
+// that is guessed wrongly costs as much as a number. The eight bytes from `at` on are readable.
 inline void read_digits(const char*& at, uint64_t& mantissa) {
   static constexpr uint64_t kPowers[] = {1,      10,      100,      1000,     10000,
                                          100000, 1000000, 10000000, 100000000};

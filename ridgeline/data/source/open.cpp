@@ -157,7 +157,8 @@ OpenedSource open_table(const fs::path& path, const SourceOptions& options) {
 // coincidence.
 bool may_be_raw(Content content) {
   return content == Content::binary || content == Content::text || content == Content::table ||
-         content == Content::idx || content == Content::bmp || content == Content::pickle;
+         content == Content::idx || content == Content::bmp || content == Content::pickle ||
+         content == Content::utf16;
 }
 
 OpenedSource open_raw(const fs::path& path, const Detected& found, const SourceOptions& options) {
@@ -217,7 +218,11 @@ OpenedSource open_file(const fs::path& path, const Detected& found, const Source
 OpenedSource open_source(const fs::path& path, const SourceOptions& options) {
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) return open_folder(path, options);
-  const Detected found = detect(path);
+  Detected found = detect(path);
+  // Whoever names a separator says that a text is a table.
+  if (found.content == Content::text && options.table.separator != '\0') {
+    found.content = Content::table;
+  }
   const bool raw = (options.raw_type || options.raw_shape) &&
                    (may_be_raw(found.content) || !options.raw_if_unknown);
   OpenedSource source = raw ? open_raw(path, found, options) : open_file(path, found, options);

@@ -37,7 +37,14 @@ class TableReader {
                   format_.header ? "a header" : "nothing");
     }
     FieldSet set(file_);
-    for (TableColumn& column : format_.columns) set.add(std::move(column).finish(file_));
+    for (size_t c = 0; c < format_.columns.size(); ++c) {
+      TableColumn& column = format_.columns[c];
+      // A separator at the end of every line makes a column of no name and no cells.
+      const bool last = c > 0 && c + 1 == format_.columns.size();
+      const bool unnamed = format_.header && column.name() == std::to_string(c + 1);
+      if (last && unnamed && column.blank()) continue;
+      set.add(std::move(column).finish(file_));
+    }
     return set;
   }
 
@@ -86,6 +93,7 @@ class TableReader {
 
   bool take_number(const char*& at, double& number) const {
     while (*at == ' ' && format_.separator != ' ') ++at;
+    if (format_.decimal == ',') return false;  // the fast path knows points
     if (*at == format_.separator || *at == '\n') {
       number = std::numeric_limits<double>::quiet_NaN();
       return true;
@@ -129,8 +137,10 @@ class TableReader {
         column.add_missing();
       } else if (column.kind() == TableColumn::Kind::words) {
         column.add(cells[c]);
-      } else if (parse_number(cells[c], number)) {
+      } else if (parse_number(cells[c], format_.decimal, number)) {
         column.add(number);
+      } else if (is_missing_number(cells[c])) {
+        column.add_missing();
       } else {
         refuse_cell(c, cells[c]);
       }
@@ -138,11 +148,13 @@ class TableReader {
   }
 
   [[noreturn]] void refuse_cell(size_t c, std::string_view cell) const {
-    const bool comma = cell.find(',') != std::string_view::npos;
+    const char other = format_.decimal == ',' ? '.' : ',';
+    const bool mixed = cell.find(other) != std::string_view::npos;
     throw_error(ErrorKind::data,
                 "{}: line {}: column {} ({}): {} is not a number, but the column holds numbers; {}",
                 file_, reader_.line(), c + 1, quote(format_.columns[c].name()), quote(cell),
-                comma ? "write numbers with a point and without separators"
+                mixed ? fmt::format("most numbers here have a decimal {}: write all of them alike",
+                                    format_.decimal == ',' ? "comma" : "point")
                       : "mend it, leave it empty, or read the column as a category");
   }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cmath>
 #include <memory>
 #include <utility>
@@ -73,6 +74,19 @@ bool is_missing_word(std::string_view cell) {
                                                     "-nan", "null", "NULL", "None", "<NA>", "?"};
   const std::string_view text = trimmed(cell);
   return text.size() <= 4 && std::ranges::find(kWords, text) != kWords.end();
+}
+
+bool is_missing_number(std::string_view cell) {
+  constexpr std::array<std::string_view, 19> kWords{
+      "na", "n/a",  "nan", "-nan",  "null",  "none",    "nil",    "<na>",   "missing", "-",
+      "--", "#n/a", "#na", "#num!", "#ref!", "#value!", "#name?", "#null!", "#div/0!"};
+  const std::string_view text = trimmed(cell);
+  if (is_missing_word(text)) return true;
+  const auto small = [](char a, char b) {
+    return std::tolower(static_cast<unsigned char>(a)) == b;
+  };
+  return std::ranges::any_of(
+      kWords, [&](std::string_view word) { return std::ranges::equal(text, word, small); });
 }
 
 }  // namespace ridgeline::data

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -38,8 +39,14 @@ class TableColumn {
     }
   }
 
-  // Returns int64 if all numbers are integers and none is missing, else fp64 with NaN for missing
-  // values; words by the rule of TextColumn.
+  // Whether every cell is missing.
+  bool blank() const {
+    const auto missing = [](double value) { return value != value; };
+    return kind_ == Kind::number && std::ranges::all_of(numbers_, missing);
+  }
+
+  // int64 if all numbers are whole and none is missing, else fp64 with NaN for what is missing;
+  // words by the rule of TextColumn.
   Field finish(const std::string& file) &&;
 
  private:
@@ -56,5 +63,9 @@ Field numbers_field(std::string name, std::vector<double> values, const Shape& s
 
 // Recognises words for a missing value: nothing, NA, N/A, NaN, null, None, ? and similar.
 bool is_missing_word(std::string_view cell);
+
+// Whether a cell says, among numbers, that there is none: a word for a missing value in capitals or
+// small letters, a dash, or an error of a spreadsheet (#N/A, #DIV/0!). Among words these are words.
+bool is_missing_number(std::string_view cell);
 
 }  // namespace ridgeline::data

@@ -60,27 +60,64 @@ std::vector<Record> records(std::string_view sample, bool whole, char separator,
 
 struct Cells {
   int64_t numbers = 0, others = 0;
-  bool number() const { return others * 10 <= numbers + others && (numbers > 0 || others == 0); }
+  int64_t missing = 0;  // among numbers; else these are words
+  bool number() const {
+    return others * 10 <= numbers + others && (numbers > 0 || others + missing == 0);
+  }
 };
 
-std::vector<Cells> count_cells(const std::vector<Record>& records, size_t first) {
+std::vector<Cells> count_cells(const std::vector<Record>& records, size_t first, char decimal) {
   std::vector<Cells> result(records.front().size());
   double ignored = 0;
   for (size_t r = first; r < records.size(); ++r) {
     for (size_t c = 0; c < result.size() && c < records[r].size(); ++c) {
-      if (is_missing_word(records[r][c])) continue;
-      ++(parse_number(records[r][c], ignored) ? result[c].numbers : result[c].others);
+      const std::string& cell = records[r][c];
+      if (is_missing_word(cell)) continue;
+      ++(parse_number(cell, decimal, ignored) ? result[c].numbers
+         : is_missing_number(cell)            ? result[c].missing
+                                              : result[c].others);
     }
   }
   return result;
 }
 
-bool looks_like_header(const std::vector<Record>& records) {
+// Which part of the cells are numbers of one kind or the other.
+double number_share(std::string_view sample, bool whole, char separator) {
+  int64_t numbers = 0, all = 0;
+  double ignored = 0;
+  for (const Record& record : records(sample, whole, separator, "")) {
+    for (const std::string& cell : record) {
+      ++all;
+      numbers += parse_number(cell, '.', ignored) || parse_number(cell, ',', ignored);
+    }
+  }
+  return all == 0 ? 0.0 : double(numbers) / double(all);
+}
+
+char find_decimal(const std::vector<Record>& records, char separator) {
+  int64_t points = 0, commas = 0;
+  double ignored = 0;
+  for (const Record& record : records) {
+    for (const std::string& cell : record) {
+      if (cell.find_first_of(",.") == std::string::npos) continue;
+      const bool point = parse_number(cell, '.', ignored), comma = parse_number(cell, ',', ignored);
+      // Of 1.234 and 1,234 the mark may be either. Spreadsheets write ';' where they write commas.
+      const bool both_comma = separator == ';' && cell.find(',') != std::string::npos;
+      points += point && !(comma && both_comma);
+      commas += comma && !(point && !both_comma);
+    }
+  }
+  // Between commas a few such cells are faults, to be named.
+  const bool few = separator == ',' && commas * 10 < int64_t(records.size());
+  return commas > points && !few ? ',' : '.';
+}
+
+bool looks_like_header(const std::vector<Record>& records, char decimal) {
   const Record& first = records.front();
   double ignored = 0;
-  const auto number = [&](const std::string& cell) { return parse_number(cell, ignored); };
+  const auto number = [&](const std::string& cell) { return parse_number(cell, decimal, ignored); };
   if (records.size() < 2 || std::ranges::any_of(first, number)) return false;
-  const std::vector<Cells> below = count_cells(records, 1);
+  const std::vector<Cells> below = count_cells(records, 1, decimal);
   if (std::ranges::any_of(below,
                           [](const Cells& cells) { return cells.numbers > 0 && cells.number(); })) {
     return true;
@@ -161,9 +198,14 @@ char find_separator(std::string_view sample, bool whole) {
     if (times.empty()) continue;
     const auto most =
         std::ranges::max_element(times, {}, [](const auto& entry) { return entry.second; });
-    const double share = double(most->second) / double(all.size());
-    // A later candidate must divide clearly more lines evenly, because commas also occur in texts.
-    if (share > best_share + 0.05) {
+    double share = double(most->second) / double(all.size());
+    // The header has the separators of all lines, but no decimal commas.
+    if (all.front() != most->first) share /= 2;
+    // A later candidate must cut clearly more lines alike, because commas stand in texts, too; or
+    // as many into more numbers, because they stand in numbers.
+    const bool alike = share >= best_share - 0.05 && best_share > 0;
+    if (share > best_share + 0.05 || (alike && number_share(sample, whole, separator) >
+                                                   number_share(sample, whole, best) + 0.05)) {
       best_share = share;
       best = separator;
     }
@@ -187,13 +229,14 @@ TableFormat find_table_format(std::string_view sample, bool whole, const TableOp
   format.separator = options.separator != '\0' ? options.separator : find_separator(sample, whole);
   const std::vector<Record> found = records(sample, whole, format.separator, file);
   if (found.empty()) throw_error(ErrorKind::data, "{}: holds no records", file);
+  format.decimal = find_decimal(found, format.separator);
   format.header = options.header == TableOptions::Header::automatic
-                      ? looks_like_header(found)
+                      ? looks_like_header(found, format.decimal)
                       : options.header == TableOptions::Header::yes;
   const std::vector<std::string> names = column_names(found.front(), format.header, file);
   check_known(options.categories, names, file);
   check_known(options.texts, names, file);
-  const std::vector<Cells> cells = count_cells(found, format.header ? 1 : 0);
+  const std::vector<Cells> cells = count_cells(found, format.header ? 1 : 0, format.decimal);
   for (size_t c = 0; c < names.size(); ++c) {
     const bool category =
         std::ranges::find(options.categories, names[c]) != options.categories.end();

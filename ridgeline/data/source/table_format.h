@@ -14,17 +14,20 @@ namespace ridgeline::data {
 struct TableFormat {
   char separator = ',';
   bool header = false;
-  std::vector<TableColumn> columns;  // without cells
+  char decimal = '.';                // before the fraction of a number
+  std::vector<TableColumn> columns;  // empty of cells
 };
 
 constexpr size_t kTableSample = size_t{1} << 20;  // bytes from which the form is detected
 constexpr int64_t kTableSampleRecords = 1000;
 
-// Detects the form from the first bytes of a table; `whole`: there are no others. A line is a
-// header if none of its cells is a number and a column below holds numbers; if no column does, if
-// its words are distinct and do not occur below. A column holds numbers if at least nine in ten of
-// its cells that are not missing do: another cell is then an error of the table, to be reported,
-// and not a category. Throws Error(data) if the sample holds no record.
+// Finds the form from the first bytes of a table; `whole`: there are no others. A line is a header
+// if none of its cells is a number and a column below holds numbers; where no column does, if its
+// words are distinct and do not occur below. A column holds numbers if at least nine in ten of its
+// cells do that are not missing: a cell of it that is no number is then a fault of the table, to be
+// named, and not a category. Numbers have decimal commas if more of their cells can be read that
+// way only; 1,234 counts among these in tables cut by ';', as spreadsheets write them, and is
+// 1234 in others. Throws data when the sample holds no record.
 TableFormat find_table_format(std::string_view sample, bool whole, const TableOptions& options,
                               const std::string& file);
 

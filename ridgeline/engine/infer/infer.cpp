@@ -269,7 +269,10 @@ WriterOptions writer_options(const RankContext& context, const InferOptions& opt
   writer.kind = context.output_kind(options);
   if (!options.outputs) writer.kind = OutputKind::labels;
   writer.outputs = context.loaded.model.output().numel();
-  writer.letter = writer.kind == OutputKind::logits ? 'z' : context.probabilities() ? 'p' : 'y';
+  writer.several_labels = context.several_labels();
+  const bool probabilities = context.probabilities() || writer.several_labels;
+  writer.letter = writer.kind == OutputKind::logits ? 'z' : probabilities ? 'p' : 'y';
+  writer.quantiles = context.loaded.config.train.loss.quantiles;
   writer.wide = context.wide();
   if (context.loaded.preparation) {
     writer.target = &*context.loaded.preparation->target();

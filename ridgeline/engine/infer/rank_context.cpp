@@ -61,6 +61,11 @@ OutputKind RankContext::output_kind(const InferOptions& options) const {
     throw_error(ErrorKind::usage, "--output-kind {}: {}", kind, why);
   };
   OutputKind kind = options.kind;
+  if (several_labels()) {
+    if (!options.outputs && !options.echo) refuse("labels", "is what gives the labels alone");
+    if (kind == OutputKind::values) refuse("values", "the model gives labels: use probabilities");
+    return kind == OutputKind::automatic ? OutputKind::probabilities : kind;
+  }
   if (kind == OutputKind::automatic) {
     kind = values()          ? OutputKind::values
            : options.outputs ? OutputKind::probabilities
@@ -94,7 +99,7 @@ WorkerOptions RankContext::worker_options(const InferOptions& options, int64_t b
   worker.credits = options.credits;
   worker.batch = std::max<int64_t>(1, batch);
   const OutputKind kind = output_kind(options);
-  worker.outputs = options.outputs && kind != OutputKind::labels;
+  worker.outputs = options.outputs && (kind != OutputKind::labels || several_labels());
   worker.logits = kind == OutputKind::logits;
   worker.spans = options.trace;
   worker.echo = options.echo;

@@ -28,6 +28,10 @@ struct RankContext {
   bool values() const {
     return loaded.preparation && loaded.preparation->target()->kind != data::TargetKind::classes;
   }
+  // Its outputs are labels of 0 and 1, several a sample.
+  bool several_labels() const {
+    return loaded.preparation && loaded.preparation->target()->kind == data::TargetKind::labels;
+  }
   bool wide() const { return loaded.config.run.precision == Precision::fp64; }
 
   RunClock clock;

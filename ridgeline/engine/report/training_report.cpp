@@ -137,7 +137,12 @@ std::string summary(const TrainReport& report) {
                       counted(report.steps_here, "step"), duration(report.train_seconds),
                       1e6 * report.seconds_per_step(), grouped(report.inputs_per_second),
                       engineering(report.flops_per_second));
-  if (report.limit && report.steps_here > 0) {
+  if (report.limit && report.steps_here > 0 && !report.ceilings->certain) {
+    text += fmt::format(
+        "limit      uncertain, about {:.1g} us a step: measured {} on a busy machine; on an idle "
+        "one, ridgeline info --measure\n",
+        1e6 * report.limit->seconds(), report.ceilings->date);
+  } else if (report.limit && report.steps_here > 0) {
     text += fmt::format(
         "limit      {:.0f} % reached of this machine's: {:.1f} us a step ({}-bound; {}FLOP/s, "
         "{}B/s, measured {})\n",

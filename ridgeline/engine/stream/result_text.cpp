@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <iterator>
@@ -36,7 +37,10 @@ bool is_npy_of_ours(std::string_view head) {
 }  // namespace
 
 bool is_infer_output(std::string_view head) {
-  return head.starts_with("index,label") || head.starts_with("index,value") ||
+  constexpr std::string_view kStarts[] = {"index,label", "index,value", "index,p_",
+                                          "index,p0",    "index,z_",    "index,z0"};
+  return std::ranges::any_of(kStarts,
+                             [&](std::string_view start) { return head.starts_with(start); }) ||
          head.starts_with("{\"index\":") || is_npy_of_ours(head);
 }
 
@@ -49,15 +53,23 @@ ResultText::ResultText(const WriterOptions& options) : options_(options) {
 
 std::vector<std::string> ResultText::column_names() const {
   std::vector<std::string> names;
-  if (options_.kind == OutputKind::labels) return names;
-  const bool values = options_.kind == OutputKind::values;
-  const auto* fields = values && options_.target != nullptr ? &options_.target->fields : nullptr;
-  const bool named = fields != nullptr && int64_t(fields->size()) == options_.outputs;
+  if (options_.kind == OutputKind::labels && !options_.several_labels) return names;
+  const auto* fields = options_.target != nullptr ? &options_.target->fields : nullptr;
+  const size_t each = std::max<size_t>(1, options_.quantiles.size());
+  const bool named = fields != nullptr && int64_t(fields->size() * each) == options_.outputs;
+  const std::string what = options_.kind == OutputKind::values   ? "value"
+                           : options_.kind == OutputKind::labels ? "label"
+                                                                 : std::string(1, options_.letter);
   for (int64_t i = 0; i < options_.outputs; ++i) {
-    if (values) {
-      names.push_back(options_.outputs == 1 ? "value"
-                      : named               ? csv_cell("value_" + (*fields)[size_t(i)])
-                                            : fmt::format("value{}", i));
+    if (numbers()) {
+      std::string name = what;
+      if (named && (fields->size() > 1 || options_.several_labels)) {
+        name += "_" + (*fields)[size_t(i) / each];
+      } else if (!named) {
+        name += std::to_string(i);
+      }
+      if (named && each > 1) name += fmt::format("_q{}", options_.quantiles[size_t(i) % each]);
+      names.push_back(options_.outputs == 1 && !options_.several_labels ? "value" : csv_cell(name));
     } else if (!options_.class_names.empty()) {
       names.push_back(
           csv_cell(fmt::format("{}_{}", options_.letter, options_.class_names[size_t(i)])));
@@ -71,7 +83,7 @@ std::vector<std::string> ResultText::column_names() const {
 std::string ResultText::header() const {
   if (options_.format == InferFormat::npy) return npy_header(0);
   if (options_.format != InferFormat::csv || !options_.header) return {};
-  std::string text = options_.kind == OutputKind::values ? "index" : "index,label";
+  std::string text = numbers() ? "index" : "index,label";
   for (const std::string& name : column_names()) text += "," + name;
   return text + "\n";
 }
@@ -79,7 +91,8 @@ std::string ResultText::header() const {
 std::string ResultText::npy_header(int64_t samples) const {
   const bool labels = options_.kind == OutputKind::labels;
   const bool wide = options_.wide || options_.kind == OutputKind::values;
-  const bool flat = labels || (options_.kind == OutputKind::values && options_.outputs == 1);
+  const bool flat = (labels && !options_.several_labels) ||
+                    (options_.kind == OutputKind::values && options_.outputs == 1);
   const char order = std::endian::native == std::endian::little ? '<' : '>';
   std::string text =
       fmt::format("{}{:>20},{}), 'fortran_order': False, 'descr': '{}{}'}}", kNpyFirstKey, samples,
@@ -98,7 +111,7 @@ void ResultText::append_line(int64_t index, int32_t label, std::span<const doubl
                              std::string& text) const {
   auto out = std::back_inserter(text);
   const bool csv = options_.format == InferFormat::csv;
-  const bool numbers = options_.kind == OutputKind::values;
+  const bool numbers = this->numbers(), one_value = options_.kind == OutputKind::values;
   if (csv) {
     const fmt::format_int head(index), tail(label);
     text.append(head.data(), head.size());
@@ -108,11 +121,13 @@ void ResultText::append_line(int64_t index, int32_t label, std::span<const doubl
     fmt::format_to(out, "{{\"index\":{}", index);
     if (!numbers && labels_.empty()) fmt::format_to(out, ",\"label\":{}", label);
     if (!numbers && !labels_.empty()) text.append(",\"label\":").append(labels_[size_t(label)]);
-    if (numbers && values.size() == 1) {
+    if (one_value && values.size() == 1) {
       text += ",\"value\":";
     } else if (!values.empty()) {
-      numbers ? text.append(",\"values\":[")
-              : text.append(fmt::format(",\"{}\":[", options_.letter));
+      const bool labels = options_.kind == OutputKind::labels;
+      one_value ? text.append(",\"values\":[")
+      : labels  ? text.append(",\"labels\":[")
+                : text.append(fmt::format(",\"{}\":[", options_.letter));
     }
   }
   for (size_t i = 0; i < values.size(); ++i) {
@@ -123,12 +138,16 @@ void ResultText::append_line(int64_t index, int32_t label, std::span<const doubl
       fmt::format_to(out, "{:.9g}", values[i]);
     }
   }
-  const bool one = numbers && values.size() == 1;
+  const bool one = one_value && values.size() == 1;
   text += csv ? "\n" : values.empty() || one ? "}\n" : "]}\n";
 }
 
 void ResultText::append_numbers(const ChunkResult& result, std::span<const double> values,
                                 std::string& text) const {
+  if (options_.kind == OutputKind::labels && options_.several_labels) {
+    for (const double value : values) append_bytes(text, int32_t(value));
+    return;
+  }
   if (options_.kind == OutputKind::labels) {
     for (const int32_t label : result.labels) append_bytes(text, label);
     return;
@@ -145,6 +164,11 @@ void ResultText::append(const ChunkResult& result, std::string& text) const {
   if (options_.target != nullptr && options_.kind == OutputKind::values) {
     restored = result.outputs;
     options_.target->restore(restored, options_.outputs / options_.target->outputs());
+    values = restored;
+  }
+  if (options_.several_labels && options_.kind == OutputKind::labels) {
+    restored = result.outputs;
+    for (double& value : restored) value = value > 0.5 ? 1 : 0;
     values = restored;
   }
   if (options_.format == InferFormat::npy) return append_numbers(result, values, text);

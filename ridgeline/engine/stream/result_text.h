@@ -17,7 +17,9 @@ struct WriterOptions {
   int64_t outputs = 0;                          // of a sample
   std::vector<std::string> class_names{};       // none: labels are numbers
   char letter = 'p';  // names the outputs: p0, p1, ...; with class names p_cat, p_dog, ...
-  const data::Target* target = nullptr;  // for values: converts them to the units of the data
+  const data::Target* target = nullptr;  // of values: restored to the units of the data
+  bool several_labels = false;           // a sample has several labels of 0 and 1 and no class
+  std::vector<double> quantiles{};       // of values: each has an output for each of these
   bool wide = false;                     // outputs are fp64
   bool header = true;
   int64_t first = 0;  // the number of the first chunk
@@ -42,6 +44,8 @@ class ResultText {
   void append_numbers(const ChunkResult& result, std::span<const double> values,
                       std::string& text) const;
   std::vector<std::string> column_names() const;
+  // Whether samples have numbers alone, and no class.
+  bool numbers() const { return options_.kind == OutputKind::values || options_.several_labels; }
 
   WriterOptions options_;
   std::vector<std::string> labels_;  // class names in output form

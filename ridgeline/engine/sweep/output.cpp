@@ -12,6 +12,7 @@
 namespace ridgeline::engine {
 namespace {
 
+constexpr const char* kLastMetric = "inputs_per_second";
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
 // Returns the evaluation by which combinations are compared: the test set only if there is no
@@ -70,23 +71,44 @@ double metric_of(const SweepPoint& point, const std::string& metric) {
               fmt::join(chart_metrics(), ", "));
 }
 
-const std::vector<std::string>& sweep_metrics() {
-  static const std::vector<std::string> kColumns{"accuracy", "loss", "train_loss", "us_per_step",
-                                                 "inputs_per_second"};
-  return kColumns;
-}
-
 std::vector<std::string> chart_metrics() {
-  std::vector<std::string> all = sweep_metrics();
+  std::vector<std::string> all{"accuracy", "loss"};
   for (const auto& [name, metric] : kMetrics) {
     if (std::ranges::find(all, name) == all.end()) all.emplace_back(name);
   }
+  for (const char* name : {"train_loss", "us_per_step", kLastMetric}) all.emplace_back(name);
+  return all;
+}
+
+std::vector<std::string> sweep_metrics(const Sweep& sweep) {
+  std::vector<std::string> all = chart_metrics();
+  std::erase_if(all, [&](const std::string& metric) {
+    const auto has = [&](const SweepPoint& point) {
+      return std::isfinite(metric_of(point, metric));
+    };
+    const bool score = metric != "accuracy" && metric != "loss" && metric != "train_loss" &&
+                       metric != "us_per_step" && metric != kLastMetric;
+    return score && std::ranges::none_of(sweep.points, has);
+  });
   return all;
 }
 
 std::string to_table(const Sweep& sweep) {
   std::vector<std::vector<std::string>> rows{sweep.keys};
-  for (const char* title : {"accuracy %", "loss", "train loss", "us a step", "inputs/s"}) {
+  // Accuracy of classes, or else how near values and labels are.
+  std::vector<std::string> scores = sweep_metrics(sweep);
+  std::erase_if(scores, [](const std::string& metric) {
+    return metric != "f1" && metric != "mae" && metric != "r2";
+  });
+  if (std::ranges::any_of(sweep.points, [](const SweepPoint& point) {
+        return std::isfinite(metric_of(point, "accuracy"));
+      })) {
+    scores = {"accuracy"};
+  }
+  for (const std::string& score : scores) {
+    rows.front().push_back(score == "accuracy" ? "accuracy %" : score);
+  }
+  for (const char* title : {"loss", "train loss", "us a step", "inputs/s"}) {
     rows.front().push_back(title);
   }
   const bool prunes = std::ranges::any_of(
@@ -98,13 +120,17 @@ std::string to_table(const Sweep& sweep) {
       row.push_back("diverged");
       row.resize(rows.front().size());
     } else {
-      const double accuracy = compared(point.report).accuracy;
-      row.push_back(std::isnan(accuracy) ? "-" : fmt::format("{:.2f}", 100 * accuracy));
+      for (const std::string& score : scores) {
+        const double value = metric_of(point, score);
+        row.push_back(score == "accuracy" ? fmt::format("{:.2f}", 100 * value) : number(value));
+      }
       row.push_back(fmt::format("{:.4f}", compared(point.report).loss));
       row.push_back(fmt::format("{:.4f}", point.report.train_loss));
-      row.push_back(fmt::format("{:.1f}", 1e6 * point.report.seconds_per_step()));
-      row.push_back(fmt::format("{:.0f}", point.report.inputs_per_second));
-      if (prunes) row.push_back(std::to_string(point.pruned_after));
+      // Members that were pruned, or read from an earlier sweep, may have no times.
+      const bool timed = point.report.inputs_per_second > 0;
+      row.push_back(timed ? fmt::format("{:.1f}", 1e6 * point.report.seconds_per_step()) : "");
+      row.push_back(timed ? fmt::format("{:.0f}", point.report.inputs_per_second) : "");
+      if (prunes) row.push_back(point.pruned_after > 0 ? std::to_string(point.pruned_after) : "");
     }
     rows.push_back(std::move(row));
   }
@@ -124,12 +150,12 @@ std::string to_table(const Sweep& sweep) {
 std::string to_csv(const Sweep& sweep) {
   std::string text;
   for (const std::string& key : sweep.keys) text += quote_csv(key) + ",";
-  for (const std::string& metric : sweep_metrics()) text += metric + ",";
+  const std::vector<std::string> metrics = sweep_metrics(sweep);
+  for (const std::string& metric : metrics) text += metric + ",";
   text += "error\n";
   for (const SweepPoint& point : sweep.points) {
     for (const std::string& value : point.values) text += quote_csv(value) + ",";
-    for (const std::string& metric : sweep_metrics())
-      text += number(metric_of(point, metric)) + ",";
+    for (const std::string& metric : metrics) text += number(metric_of(point, metric)) + ",";
     text += quote_csv(point.error) + "\n";
   }
   return text;
@@ -137,7 +163,7 @@ std::string to_csv(const Sweep& sweep) {
 
 bool is_sweep_csv(std::string_view head) {
   const std::string_view line = head.substr(0, head.find('\n'));
-  return line.ends_with("," + sweep_metrics().back() + ",error");
+  return line.ends_with(fmt::format(",{},error", kLastMetric));
 }
 
 std::string to_json_text(const Sweep& sweep) {

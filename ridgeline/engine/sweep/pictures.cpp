@@ -186,10 +186,11 @@ void write_report(const Sweep& sweep, const std::string& metric,
   }
   prof::HtmlTable table;
   table.head = sweep.keys;
-  for (const std::string& each : sweep_metrics()) table.head.push_back(each);
+  const std::vector<std::string> metrics = sweep_metrics(sweep);
+  for (const std::string& each : metrics) table.head.push_back(each);
   for (const SweepPoint& point : sweep.points) {
     std::vector<std::string> row = point.values;
-    for (const std::string& each : sweep_metrics()) {
+    for (const std::string& each : metrics) {
       const double value = metric_of(point, each);
       row.push_back(std::isfinite(value) ? fmt::format("{:.6g}", value) : "");
     }

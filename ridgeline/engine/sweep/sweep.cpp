@@ -1,6 +1,7 @@
 #include "ridgeline/engine/sweep/sweep.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <map>
 #include <memory>
@@ -98,6 +99,29 @@ std::optional<size_t> choose(const std::vector<SweepPoint>& points) {
   return best;
 }
 
+bool read_whole(std::string_view text, int64_t& value) {
+  const char* const end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, value);
+  return !text.empty() && error == std::errc() && at == end;
+}
+
+// The value, or each whole number of a range such as "1..4".
+void append_value(std::string_view value, std::vector<std::string>& all) {
+  constexpr int64_t kMost = 1 << 16;
+  const size_t dots = value.find("..");
+  int64_t first = 0, last = 0;
+  if (dots == std::string_view::npos || !read_whole(value.substr(0, dots), first) ||
+      !read_whole(value.substr(dots + 2), last)) {
+    all.emplace_back(value);
+    return;
+  }
+  if (first > last || uint64_t(last) - uint64_t(first) >= uint64_t(kMost)) {
+    throw_error(ErrorKind::usage, "--set ...={}: a range goes up, to at most {} values", value,
+                kMost);
+  }
+  for (int64_t each = first; each <= last; ++each) all.push_back(std::to_string(each));
+}
+
 }  // namespace
 
 std::vector<std::string> split_values(const std::string& text) {
@@ -119,8 +143,9 @@ std::vector<std::string> split_values(const std::string& text) {
     }
     values.back() += c;
   }
-  for (std::string& value : values) value = std::string(trimmed(value));
-  return values;
+  std::vector<std::string> all;
+  for (const std::string& value : values) append_value(trimmed(value), all);
+  return all;
 }
 
 namespace {

@@ -56,7 +56,8 @@ struct Sweep {
   std::vector<Model> best{};
 };
 
-// "key=a,b,c" -> the values; commas inside quotes, brackets and braces do not count.
+// "a,b,c" -> the values; commas inside quotes, brackets and braces do not count. "1..4" stands for
+// the whole numbers from 1 to 4.
 std::vector<std::string> split_values(const std::string& text);
 
 // Trains every combination of the `sets` with several values; those with one apply to all. All
@@ -73,7 +74,8 @@ bool is_sweep_csv(std::string_view head);  // recognises the output of to_csv()
 // if there is one, else of the test set. The x axis is the swept key with the most values; the
 // other keys' combinations are the lines.
 Chart to_chart(const Sweep& sweep, const std::string& metric);
-const std::vector<std::string>& sweep_metrics();  // the columns of to_csv()
+// The columns of to_csv(): of chart_metrics() those that a combination has.
+std::vector<std::string> sweep_metrics(const Sweep& sweep);
 std::vector<std::string> chart_metrics();
 double metric_of(const SweepPoint& point, const std::string& metric);  // NaN: it has none
 

@@ -1,3 +1,5 @@
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <sstream>
 #include <utility>
@@ -223,6 +225,10 @@ void TrainRun::announce() {
                   counted(report_.parameters, "weight"),
                   ranks_ != nullptr ? fmt::format("{} ranks, each ", report_.ranks) : "",
                   report_.device, counted(report_.threads, "thread"), report_.precision));
+  if (set.preparation && !set.preparation->left_out().empty()) {
+    progress_.line(fmt::format("left out, being texts or sequences: {}",
+                               fmt::join(set.preparation->left_out(), ", ")));
+  }
   progress_.line(fmt::format(
       "plan of {} ({}); memory {}B (live at once {}B, without reuse {}B); ready in {} (tuning "
       "{})",
