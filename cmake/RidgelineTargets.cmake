@@ -4,9 +4,10 @@
 # Library `ridgeline_<name>` from the *.cpp of the current folder (RECURSE: below it too; GLOB: these
 # patterns instead). LINKS are seen by users of the headers, PRIVATE_LINKS are not. COLD: code that
 # runs a few times a second at most, so that it is compiled quickly instead. PRECOMPILE: what most of
-# its sources include. A folder that holds only headers becomes an interface library.
+# its sources include. ALONE: its sources are never compiled in groups. A folder that holds only headers becomes an
+# interface library.
 function(ridgeline_library name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "RECURSE;COLD" "" "GLOB;LINKS;PRIVATE_LINKS;DEFINES;PRECOMPILE")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "RECURSE;COLD;ALONE" "" "GLOB;LINKS;PRIVATE_LINKS;DEFINES;PRECOMPILE")
   set(target ridgeline_${name})
   if(NOT arg_GLOB)
     set(arg_GLOB *.cpp)
@@ -27,7 +28,9 @@ function(ridgeline_library name)
       ridgeline_cold(${target})
     endif()
     ridgeline_precompile(${target} ${arg_PRECOMPILE})
-    ridgeline_unity(${target})
+    if(NOT arg_ALONE)
+      ridgeline_unity(${target})
+    endif()
   else()
     set(scope INTERFACE)
     add_library(${target} INTERFACE)
@@ -49,11 +52,7 @@ endfunction()
 
 # Headers that most C++ sources of a target include, parsed once instead of once a source: half of the time of a source of
 # ours is the parsing of headers. Sources include what they use all the same (-D CMAKE_DISABLE_PRECOMPILE_HEADERS=ON).
-# Groups of sources (ridgeline_unity) are too few for it.
 function(ridgeline_precompile target)
-  if(RIDGELINE_UNITY AND NOT target MATCHES "_cuda$")
-    return()
-  endif()
   foreach(header IN LISTS ARGN)
     if(header MATCHES "^<(.*)>$")
       set(header "<${CMAKE_MATCH_1}$<ANGLE-R>")
@@ -67,12 +66,12 @@ endfunction()
 # With RIDGELINE_UNITY, compiles the C++ sources of a target in groups of at most 90 kB, because most of the time of a
 # small source goes into headers and templates that its neighbours need too. No two sources of a group define the same
 # name at namespace scope, so that a source means the same alone and in a group. Sources for several instruction sets
-# include themselves and stay alone, and so do those of the CUDA folders, whose headers define names that sources of other
-# folders use for something else.
+# include themselves and stay alone. Groups are too few for a precompiled header.
 function(ridgeline_unity target)
-  if(NOT RIDGELINE_UNITY OR target MATCHES "_cuda$")
+  if(NOT RIDGELINE_UNITY)
     return()
   endif()
+  set_target_properties(${target} PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)
   get_target_property(sources ${target} SOURCES)
   set(groups 0)
   foreach(source IN LISTS sources)
