@@ -10,8 +10,8 @@ namespace ridgeline::onnx {
 
 // The output of a node whose inputs are all known, for the operators that shapes are computed with
 // and those that weights pass through. An absent input is null. None: the operator is not one of
-// them, or the values do not fit it.
-ConstantPtr fold(const Node& node, const std::vector<ConstantPtr>& inputs, int64_t opset);
+// them, the values do not fit it, or it would make more than `most` elements.
+ConstantPtr fold(const Node& node, const std::vector<ConstantPtr>& inputs, int64_t most);
 
 // The axes of Squeeze, Unsqueeze and reductions: an attribute in old opsets, an input in new ones.
 std::optional<std::vector<int64_t>> axes_of(const Node& node, const ConstantPtr& input);

@@ -53,7 +53,9 @@ std::string Draft::toml(const std::string& name, const std::string& inputs) cons
 }
 
 Importer::Importer(Graph graph, const ImportOptions& options)
-    : graph_(std::move(graph)), options_(options) {}
+    : graph_(std::move(graph)), options_(options) {
+  for (const auto& [name, value] : graph_.constants) foldable_ += 8 * value->kept();
+}
 
 ConstantPtr Importer::known(size_t input) const {
   const std::string& name = node_->input(input);
@@ -72,7 +74,7 @@ ConstantPtr Importer::require_known(size_t input) const {
   const ConstantPtr value = known(input);
   if (!value) refuse(fmt::format("has no input {}", input));
   if (!value->uniform) return value;
-  constexpr int64_t kMost = int64_t{1} << 29;  // 2 GB of floats, as a file may hold
+  constexpr int64_t kMost = int64_t{1} << 22;  // a small file must not become large weights
   const int64_t count = value->numel();
   if (count < 0 || count > kMost) refuse(fmt::format("input {} has no fixed size", input));
   if (value->integer) {
@@ -215,6 +217,7 @@ void Importer::add(Draft draft) {
   } catch (const Error& error) {
     refuse(error.what());
   }
+  if (stored_.numel() > kMostFeatures) refuse("gives more numbers a sample than are taken here");
   if (source_ < 0) input_read_ = true;
   draft.inputs = {source_};
   source_ = int(drafts_.size());
@@ -222,6 +225,7 @@ void Importer::add(Draft draft) {
 }
 
 void Importer::add_join(Draft draft, std::vector<int> layers, const Shape& output) {
+  if (output.numel() > kMostFeatures) refuse("gives more numbers a sample than are taken here");
   for (const int layer : layers) input_read_ = input_read_ || layer < 0;
   draft.inputs = std::move(layers);
   source_ = int(drafts_.size());
@@ -263,7 +267,7 @@ void Importer::fold_known() {
       all = all && (name.empty() || found != graph_.constants.end());
       inputs.push_back(found == graph_.constants.end() ? nullptr : found->second);
     }
-    const ConstantPtr value = all ? fold(node, inputs, graph_.opset) : nullptr;
+    const ConstantPtr value = all ? folded(node, inputs) : nullptr;
     if (value) {
       graph_.constants[node.outputs[0]] = value;
     } else {
@@ -271,6 +275,13 @@ void Importer::fold_known() {
     }
   }
   graph_.nodes = std::move(left);
+}
+
+ConstantPtr Importer::folded(const Node& node, const std::vector<ConstantPtr>& inputs) {
+  const ConstantPtr value = fold(node, inputs, foldable_);
+  if (!value || value->kept() > foldable_) return nullptr;
+  foldable_ -= value->kept();
+  return value;
 }
 
 bool Importer::read_by_sequence(const std::string& name) const {
@@ -380,6 +391,10 @@ View Importer::input_view(const ValueInfo& input, bool several) {
                     "a sample with --input-shape",
                     quote(input.name), dims_text(view.dims)));
   }
+  if (const std::vector<int64_t> sample = view.sample(); Shape(sample).numel() > kMostFeatures) {
+    fail(fmt::format("the input {} is {}, and a sample of at most {} numbers is taken",
+                     quote(input.name), dims_text(view.dims), kMostFeatures));
+  }
   return view;
 }
 
@@ -421,7 +436,7 @@ bool Importer::import_node(const Node& node) {
     inputs.push_back(found == constants_.end() ? nullptr : found->second);
   }
   if (all_known) {
-    if (const ConstantPtr value = fold(node, inputs, graph_.opset)) {
+    if (const ConstantPtr value = folded(node, inputs)) {
       give_known(value);
       return true;
     }
@@ -442,7 +457,7 @@ ImportedModel Importer::run() {
   }
   // Probabilities of scikit-learn's classifiers may be a list of maps.
   for (const Node& node : graph_.nodes) {
-    if (output_.empty() && node.op == "ZipMap") output_ = node.outputs[0];
+    if (output_.empty() && node.op == "ZipMap" && !node.outputs.empty()) output_ = node.outputs[0];
   }
   const auto named = std::ranges::find(graph_.outputs, output_, &ValueInfo::name);
   if (named == graph_.outputs.end()) {
