@@ -22,6 +22,7 @@ struct Constant {
   std::vector<int64_t> ints;
 
   int64_t numel() const;  // -1 if a dimension is kBatch
+  int64_t kept() const { return int64_t(floats.size() + ints.size()); }  // elements in memory
   double number(int64_t i) const {
     const size_t at = uniform ? 0 : size_t(i);
     return integer ? double(ints[at]) : double(floats[at]);

@@ -10,15 +10,23 @@
 namespace ridgeline::onnx {
 namespace {
 
-// Folding is for shapes and weights: small constants are not expanded into large ones.
-constexpr int64_t kMostElements = int64_t{1} << 28;
-
 using Inputs = std::vector<ConstantPtr>;
 
 ConstantPtr with_dims(const Constant& from, std::vector<int64_t> dims) {
   auto made = std::make_shared<Constant>(from);
   made->dims = std::move(dims);
   return made;
+}
+
+// Returns true if an array of `dims` has at most `most` elements. An empty dimension counts as one,
+// so that loops over any of them end.
+bool is_sized(const std::vector<int64_t>& dims, int64_t most) {
+  int64_t count = 1;
+  for (const int64_t extent : dims) {
+    if (extent < 0 || extent > most / count) return false;
+    count *= std::max<int64_t>(1, extent);
+  }
+  return true;
 }
 
 // Returns elements of `from` by their indices.
@@ -65,20 +73,18 @@ void walk(const std::vector<int64_t>& dims, const std::vector<int64_t>& strides,
   }
 }
 
-// NumPy's broadcasting rule; none if the extents do not fit.
+// NumPy's broadcasting rule; none if the extents do not fit or make more than `most` elements.
 std::optional<std::vector<int64_t>> broadcast(const std::vector<int64_t>& a,
-                                              const std::vector<int64_t>& b) {
+                                              const std::vector<int64_t>& b, int64_t most) {
   std::vector<int64_t> dims(std::max(a.size(), b.size()), 1);
-  int64_t count = 1;
   for (size_t i = 0; i < dims.size(); ++i) {
     const int64_t left = i < a.size() ? a[a.size() - 1 - i] : 1;
     const int64_t right = i < b.size() ? b[b.size() - 1 - i] : 1;
     if (left == kBatch || right == kBatch) return std::nullopt;
     if (left != right && left != 1 && right != 1) return std::nullopt;
     dims[dims.size() - 1 - i] = left == 1 ? right : left;
-    count = checked_mul(count, dims[dims.size() - 1 - i], "a constant of the graph");
   }
-  if (count > kMostElements) return std::nullopt;
+  if (!is_sized(dims, most)) return std::nullopt;
   return dims;
 }
 
@@ -95,9 +101,9 @@ std::vector<int64_t> places_in(const Constant& from, const std::vector<int64_t>&
   return places;
 }
 
-ConstantPtr arithmetic(const std::string& op, const Constant& a, const Constant& b) {
+ConstantPtr arithmetic(const std::string& op, const Constant& a, const Constant& b, int64_t most) {
   if (a.integer != b.integer) return nullptr;
-  const auto dims = broadcast(a.dims, b.dims);
+  const auto dims = broadcast(a.dims, b.dims, most);
   if (!dims) return nullptr;
   const auto left = places_in(a, *dims), right = places_in(b, *dims);
   auto made = std::make_shared<Constant>();
@@ -130,9 +136,13 @@ ConstantPtr arithmetic(const std::string& op, const Constant& a, const Constant&
   return made;
 }
 
-ConstantPtr gather(const Node& node, const Constant& from, const Constant& indices) {
+ConstantPtr gather(const Node& node, const Constant& from, const Constant& indices, int64_t most) {
   const auto axis = axis_of(node.integer("axis", 0), from.dims.size());
   if (!axis || !indices.integer || from.uniform || indices.uniform) return nullptr;
+  std::vector<int64_t> dims(from.dims.begin(), from.dims.begin() + ptrdiff_t(*axis));
+  dims.insert(dims.end(), indices.dims.begin(), indices.dims.end());
+  dims.insert(dims.end(), from.dims.begin() + ptrdiff_t(*axis) + 1, from.dims.end());
+  if (!is_sized(dims, most)) return nullptr;
   int64_t outer = 1, inner = 1;
   for (size_t i = 0; i < *axis; ++i) outer *= from.dims[i];
   for (size_t i = *axis + 1; i < from.dims.size(); ++i) inner *= from.dims[i];
@@ -145,9 +155,6 @@ ConstantPtr gather(const Node& node, const Constant& from, const Constant& indic
       for (int64_t i = 0; i < inner; ++i) places.push_back((o * extent + index) * inner + i);
     }
   }
-  std::vector<int64_t> dims(from.dims.begin(), from.dims.begin() + ptrdiff_t(*axis));
-  dims.insert(dims.end(), indices.dims.begin(), indices.dims.end());
-  dims.insert(dims.end(), from.dims.begin() + ptrdiff_t(*axis) + 1, from.dims.end());
   return picked(from, std::move(dims), places);
 }
 
@@ -165,9 +172,11 @@ ConstantPtr slice(const Node& node, const Inputs& in) {
   std::vector<int64_t> dims = from.dims, strides(dims.size(), 0);
   if (!from.uniform) strides = strides_of(from.dims);
   int64_t first = 0;
+  std::vector<bool> sliced(dims.size(), false);
   for (size_t i = 0; i < starts.size(); ++i) {
     const auto axis = axis_of(axes[i], dims.size());
-    if (!axis || steps[i] != 1) return nullptr;
+    if (!axis || steps[i] != 1 || sliced[*axis]) return nullptr;
+    sliced[*axis] = true;
     const int64_t extent = from.dims[*axis];
     if (extent == kBatch) return nullptr;
     const auto clamp = [&](int64_t at) {
@@ -183,7 +192,7 @@ ConstantPtr slice(const Node& node, const Inputs& in) {
   return picked(from, std::move(dims), places);
 }
 
-ConstantPtr concat(const Node& node, const Inputs& in) {
+ConstantPtr concat(const Node& node, const Inputs& in, int64_t most) {
   const auto axis = axis_of(node.integer("axis", 0), in[0]->dims.size());
   if (!axis) return nullptr;
   auto made = std::make_shared<Constant>();
@@ -201,6 +210,7 @@ ConstantPtr concat(const Node& node, const Inputs& in) {
     }
     made->dims[*axis] += each->dims[*axis];
   }
+  if (!is_sized(made->dims, most)) return nullptr;
   for (int64_t o = 0; o < outer; ++o) {
     for (const ConstantPtr& each : in) {
       const int64_t run = outer == 0 ? 0 : each->numel() / outer;
@@ -233,6 +243,8 @@ ConstantPtr cast(const Node& node, const Constant& from) {
 }
 
 ConstantPtr filled(const Node& node, const Constant& shape) {
+  const auto is_extent = [](int64_t extent) { return extent == kBatch || extent >= 0; };
+  if (shape.uniform || !std::ranges::all_of(shape.ints, is_extent)) return nullptr;
   auto made = std::make_shared<Constant>();
   made->dims = shape.ints;
   made->uniform = true;
@@ -247,7 +259,7 @@ ConstantPtr filled(const Node& node, const Constant& shape) {
   // A small one is written out, so that other folds can use it.
   int64_t count = 1;
   for (const int64_t extent : made->dims) {
-    if (extent == kBatch || extent < 0 || extent > 4096 || (count *= extent) > 4096) return made;
+    if (extent == kBatch || extent > 4096 || (count *= extent) > 4096) return made;
   }
   made->uniform = false;
   made->floats.resize(made->integer ? 0 : size_t(count),
@@ -256,7 +268,9 @@ ConstantPtr filled(const Node& node, const Constant& shape) {
   return made;
 }
 
-ConstantPtr expanded(const Constant& from, const Constant& shape) {
+ConstantPtr expanded(const Constant& from, const Constant& shape, int64_t most) {
+  const auto is_extent = [](int64_t extent) { return extent == kBatch || extent >= 0; };
+  if (shape.uniform || !std::ranges::all_of(shape.ints, is_extent)) return nullptr;
   const bool one = from.uniform || (from.dims.empty() ? true : from.numel() == 1);
   if (one && std::ranges::find(shape.ints, kBatch) != shape.ints.end()) {
     auto made = std::make_shared<Constant>(from);
@@ -272,7 +286,7 @@ ConstantPtr expanded(const Constant& from, const Constant& shape) {
     from.integer ? made->ints.push_back(0) : made->floats.push_back(0);
     return made;
   }
-  const auto dims = broadcast(from.dims, shape.ints);
+  const auto dims = broadcast(from.dims, shape.ints, most);
   if (!dims || from.uniform) return nullptr;
   return picked(from, *dims, places_in(from, *dims));
 }
@@ -310,7 +324,7 @@ ConstantPtr squeezed(const Node& node, const Constant& from, const ConstantPtr& 
   return with_dims(from, std::move(dims));
 }
 
-ConstantPtr reshape(const Node& node, const Constant& from, const Constant& shape) {
+ConstantPtr reshape(const Node& node, const Constant& from, const Constant& shape, int64_t most) {
   std::vector<int64_t> dims = shape.ints;
   int64_t known = 1, open = -1;
   for (size_t i = 0; i < dims.size(); ++i) {
@@ -320,6 +334,7 @@ ConstantPtr reshape(const Node& node, const Constant& from, const Constant& shap
       dims[i] = from.dims[i];
     }
     if (dims[i] == -1) {
+      if (open >= 0) return nullptr;
       open = int64_t(i);
     } else {
       known = checked_mul(known, dims[i], "a constant of the graph");
@@ -328,7 +343,7 @@ ConstantPtr reshape(const Node& node, const Constant& from, const Constant& shap
   const int64_t count = from.numel();
   if (open >= 0 && known > 0) dims[size_t(open)] = count / known;
   if (open >= 0) known *= dims[size_t(open)];
-  if (known != count) return nullptr;
+  if (known != count || !is_sized(dims, most)) return nullptr;
   return with_dims(from, std::move(dims));
 }
 
@@ -338,9 +353,11 @@ ConstantPtr transpose(const Node& node, const Constant& from) {
   for (size_t i = perm.size(); i < rank; ++i) perm.push_back(int64_t(rank - 1 - i));
   std::vector<int64_t> dims(rank), strides(rank), own(rank, 0);
   if (!from.uniform) own = strides_of(from.dims);
+  std::vector<bool> taken(rank, false);
   for (size_t i = 0; i < rank; ++i) {
     const auto axis = axis_of(perm[i], rank);
-    if (!axis) return nullptr;
+    if (!axis || taken[*axis]) return nullptr;
+    taken[*axis] = true;
     dims[i] = from.dims[*axis];
     strides[i] = own[*axis];
   }
@@ -397,7 +414,7 @@ std::optional<std::vector<int64_t>> axes_of(const Node& node, const ConstantPtr&
   return std::nullopt;
 }
 
-ConstantPtr fold(const Node& node, const std::vector<ConstantPtr>& in, int64_t) {
+ConstantPtr fold(const Node& node, const std::vector<ConstantPtr>& in, int64_t most) {
   const std::string& op = node.op;
   if (!node.domain.empty()) return nullptr;
   if (op == "Constant") return literal(node);
@@ -410,20 +427,20 @@ ConstantPtr fold(const Node& node, const std::vector<ConstantPtr>& in, int64_t) 
     return make_ints({int64_t(in[0]->dims.size())}, in[0]->dims);
   }
   if (op == "ConstantOfShape" && in[0]->integer) return filled(node, *in[0]);
-  if (op == "Gather" && two) return gather(node, *in[0], *in[1]);
+  if (op == "Gather" && two) return gather(node, *in[0], *in[1], most);
   if (op == "Slice") return slice(node, in);
   if (op == "Concat" && std::ranges::all_of(in, [](const auto& each) { return each != nullptr; })) {
-    return concat(node, in);
+    return concat(node, in, most);
   }
   if (op == "Squeeze" || op == "Unsqueeze") {
     return squeezed(node, *in[0], count > 1 ? in[1] : nullptr);
   }
-  if (op == "Reshape" && two && in[1]->integer) return reshape(node, *in[0], *in[1]);
+  if (op == "Reshape" && two && in[1]->integer) return reshape(node, *in[0], *in[1], most);
   if (op == "Transpose") return transpose(node, *in[0]);
   if (op == "MatMul" && two) return product_of_zeros(*in[0], *in[1]);
-  if (op == "Expand" && two && in[1]->integer) return expanded(*in[0], *in[1]);
+  if (op == "Expand" && two && in[1]->integer) return expanded(*in[0], *in[1], most);
   if (two && (op == "Add" || op == "Sub" || op == "Mul" || op == "Div")) {
-    return arithmetic(op, *in[0], *in[1]);
+    return arithmetic(op, *in[0], *in[1], most);
   }
   if (op == "Sqrt" || op == "Neg" || op == "Reciprocal" || op == "Exp") return mapped(op, *in[0]);
   return nullptr;

@@ -337,6 +337,7 @@ class Fuser {
       return;
     }
     const int64_t groups = ones->numel();
+    if (groups < 1 || zeros->numel() != groups) return;
     for (int64_t i = 0; i < groups; ++i) {
       if (ones->number(i) != 1 || zeros->number(i) != 0) return;
     }

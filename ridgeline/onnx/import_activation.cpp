@@ -153,9 +153,9 @@ void import_clip(Importer& in) {
   constexpr double kMost = 1e3;  // a shift by it rounds by 6e-5
   const auto bound = [&](size_t input, const char* name, double none) {
     if (sigmoid) return none > 0 ? 1.0 : 0.0;
-    const double given = node.has(name)  ? node.number(name, none)
-                         : in.has(input) ? in.require_known(input)->number(0)
-                                         : none;
+    const ConstantPtr number = !node.has(name) && in.has(input) ? in.require_known(input) : nullptr;
+    if (number && number->kept() == 0) in.refuse("a bound holds no number");
+    const double given = number ? number->number(0) : node.number(name, none);
     if (std::abs(given) >= kFar) return none;
     if (std::abs(given) > kMost)
       in.refuse("its bounds are so large that shifts by them lose digits");

@@ -33,6 +33,10 @@ std::vector<Axis> read_window(Importer& in, const View& view, std::vector<int64_
         axis.after < 0) {
       in.refuse("its window has a size, stride, dilation or padding that is none");
     }
+    constexpr int64_t kMost = 1 << 20;
+    if (std::max({axis.kernel, axis.stride, axis.dilation, axis.before, axis.after}) > kMost) {
+      in.refuse(fmt::format("its window has a size, stride, dilation or padding above {}", kMost));
+    }
     if (automatic == "VALID") axis.before = axis.after = 0;
     if (automatic == "SAME_UPPER" || automatic == "SAME_LOWER") {
       const int64_t outputs = (axis.extent + axis.stride - 1) / axis.stride;
@@ -69,7 +73,8 @@ void pad_before(Importer& in, std::vector<Axis>& window, double value) {
 void even_out(Importer& in, std::vector<Axis>& window, int64_t filters,
               std::vector<float>& weight) {
   const auto uneven = [](const Axis& axis) {
-    return std::abs(axis.before - axis.after) % axis.dilation != 0;
+    const int64_t gap = std::abs(axis.before - axis.after);
+    return gap % axis.dilation != 0 || gap / axis.dilation > axis.kernel;
   };
   if (std::ranges::any_of(window, uneven)) return pad_before(in, window, 0);
   for (size_t a = 0; a < window.size(); ++a) {
@@ -123,7 +128,7 @@ void import_conv(Importer& in) {
   for (size_t i = 0; i < window.size(); ++i) {
     if (window[i].kernel != weight->dims[2 + i]) in.refuse("kernel_shape is not its weight's");
   }
-  if (groups < 1 || weight->dims[1] * groups != view.dims[1]) {
+  if (groups < 1 || groups > view.dims[1] || weight->dims[1] * groups != view.dims[1]) {
     in.refuse("its weight does not fit its input");
   }
   std::vector<float> values = weight->floats;

@@ -40,6 +40,12 @@ std::vector<Axis> read_axes(Importer& in, const View& view, const Constant& weig
     if (axis.kernel < 1 || axis.stride < 1 || axis.dilation < 1 || more[i] < 0) {
       in.refuse("its window has a size, stride or dilation that is none");
     }
+    constexpr int64_t kMost = 1 << 20;
+    const auto [least, most] = std::minmax({axis.stride, axis.dilation, more[i], pads[i],
+                                            pads[count + i], shape.empty() ? 0 : shape[i]});
+    if (most > kMost || least < -kMost) {
+      in.refuse(fmt::format("its window has a stride, dilation, size or padding above {}", kMost));
+    }
     int64_t outputs = axis.all() + more[i] - pads[i] - pads[count + i];
     axis.begin = pads[i];
     if (automatic == "VALID") outputs = axis.all() + more[i], axis.begin = 0;
@@ -100,6 +106,12 @@ void import_conv_transpose(Importer& in) {
   for (const Axis& axis : axes) {
     kernel.push_back(axis.taps);
     padding.push_back(axis.taps - 1);
+  }
+  constexpr double kMostWeights = 1 << 24;
+  if (double(weight->dims[0]) * double(weight->dims[1]) * double(phases) * double(h.taps) *
+          double(w.taps) >
+      kMostWeights) {
+    in.refuse("its phases have more weights together than are taken here");
   }
   Draft draft;
   draft.type = rank == 4 ? "conv2d" : "conv1d";

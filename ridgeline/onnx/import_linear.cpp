@@ -63,10 +63,11 @@ std::vector<double> in_our_order(const std::vector<double>& numbers, const View&
   return moved;
 }
 
+constexpr int64_t kMostNumbers = int64_t{1} << 22;  // of a scale or shift for one sample
+
 // Returns one number for each element of a sample, in the graph's order.
 std::vector<double> spread(const Constant& constant, const View& view) {
-  constexpr int64_t kMost = int64_t{1} << 24;
-  if (view.features() > kMost) Importer::refuse("the constant varies over a sample too large");
+  if (view.features() > kMostNumbers) Importer::refuse("the constant varies over too many numbers");
   const size_t skipped = view.dims.size() - constant.dims.size();
   std::vector<double> numbers;
   std::vector<int64_t> at(view.dims.size(), 0);  // the batch stays at 0
@@ -121,6 +122,7 @@ void add_affine(Importer& in, const View& view, Vary kind, std::vector<double> s
     shift = in_our_order(shift, view);
   }
   const int64_t channels = in.stored()[0];
+  if (channels > kMostNumbers) in.refuse("scales or shifts a sample of too many numbers");
   scale.resize(size_t(channels), scale[0]);
   shift.resize(size_t(channels), shift[0]);
   Draft draft;

@@ -81,15 +81,21 @@ void import_pad(Importer& in) {
   if (in.has(3)) axes = in.require_known(3)->ints;
   if (given.size() != 2 * axes.size()) in.refuse("its pads do not fit the dimensions");
   const ConstantPtr number = in.has(2) ? in.known(2) : nullptr;
+  if (number && number->kept() == 0) in.refuse("pads by a constant that holds no number");
   const double value = number ? number->number(0) : node.number("value", 0);
   view = in.straighten(view);
   in.shape_input(Shape(view.sample()));
   std::vector<std::pair<int64_t, int64_t>> pads(rank, {0, 0});
   for (size_t i = 0; i < axes.size(); ++i) {
     const auto axis = axis_of(axes[i], rank);
-    if (!axis) in.refuse("its axis is out of range");
+    if (!axis || pads[*axis] != std::pair<int64_t, int64_t>{0, 0}) {
+      in.refuse("its axis is out of range, or named twice");
+    }
     const auto [before, after] = pads[*axis] = {given[i], given[axes.size() + i]};
-    if (before < 0 || after < 0) in.refuse("pads by less than nothing");
+    constexpr int64_t kMost = 1 << 26;
+    if (std::min(before, after) < 0 || std::max(before, after) > kMost) {
+      in.refuse(fmt::format("pads by less than nothing, or by more than {}", kMost));
+    }
     if (*axis == view.batch_axis && before + after > 0) in.refuse("pads the batch");
     if (*axis != view.batch_axis) view.dims[*axis] += before + after;
   }
@@ -107,13 +113,15 @@ void import_split(Importer& in) {
   const auto count = int64_t(node.outputs.size());
   std::vector<int64_t> sizes = in.has(1) ? in.require_known(1)->ints : node.integers("split");
   if (sizes.empty()) {
-    const int64_t parts = node.integer("num_outputs", count), each = (extent + parts - 1) / parts;
+    const int64_t parts = node.integer("num_outputs", count);
+    if (parts < 1) in.refuse("splits its input into no parts");
+    const int64_t each = (extent - 1) / parts + 1;
     for (int64_t at = 0; at < extent; at += each) sizes.push_back(std::min(each, extent - at));
   }
   if (int64_t(sizes.size()) < count) in.refuse("has more outputs than parts");
   int64_t begin = 0;
   for (size_t i = 0; i < node.outputs.size(); ++i) {
-    if (sizes[i] < 1 || begin + sizes[i] > extent) in.refuse("its parts do not fit its input");
+    if (sizes[i] < 1 || sizes[i] > extent - begin) in.refuse("its parts do not fit its input");
     if (in.gives(i)) {
       View part = in.take(0).view;
       add_slice(in, part, *axis < view.batch_axis ? *axis : *axis - 1, begin, begin + sizes[i]);
@@ -147,7 +155,10 @@ std::vector<int64_t> factors_of(Importer& in, const View& view) {
   if (node.has("axes") || given.size() != rank) in.refuse("its scales do not fit its input");
   std::vector<int64_t> factors;
   for (const double each : given) {
-    if (each < 1 || each != std::floor(each)) in.refuse("enlarges by a factor that is not whole");
+    constexpr double kMost = 1 << 20;
+    if (!(each >= 1 && each <= kMost) || each != std::floor(each)) {
+      in.refuse("enlarges by a factor that is not whole, or too large");
+    }
     factors.push_back(int64_t(each));
   }
   if (rank < 3 || rank > 4 || factors[0] != 1 || factors[1] != 1) {

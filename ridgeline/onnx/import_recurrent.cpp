@@ -347,6 +347,9 @@ void import_recurrent(Importer& in) {
   s.features = view.dims[2];
   s.hidden = s.r->dims.size() == 3 ? s.r->dims[2] : 0;
   s.rows = int64_t(cell.order.size()) * s.hidden;
+  if (s.w->integer || s.r->integer || (s.bias && s.bias->integer)) {
+    in.refuse("its weights are whole numbers");
+  }
   if (s.hidden < 1 || s.w->dims != std::vector<int64_t>{s.directions, s.rows, s.features} ||
       s.r->dims != std::vector<int64_t>{s.directions, s.rows, s.hidden} ||
       (s.bias && s.bias->dims != std::vector<int64_t>{s.directions, 2 * s.rows})) {

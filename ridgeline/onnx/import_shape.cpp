@@ -188,12 +188,13 @@ void import_slice(Importer& in) {
   for (size_t i = axes.size(); i < starts.size(); ++i) axes.push_back(int64_t(i));
   if (starts.size() != ends.size()) in.refuse("its starts and ends do not fit each other");
   for (size_t i = 0; i < starts.size(); ++i) {
-    const int64_t step = i < steps.size() ? steps[i] : 1;
     const auto axis = axis_of(axes[i], view.dims.size());
     if (!axis) in.refuse("its axis is out of range");
     if (*axis == view.batch_axis) in.refuse("picks samples from the batch");
     const int64_t extent = view.dims[*axis];
-    const int64_t least = step < 0 ? -1 : 0;  // a negative step ends before the first
+    // A step beyond the end is one as long as all of it.
+    const int64_t step = std::clamp(i < steps.size() ? steps[i] : 1, -extent - 1, extent + 1);
+    const int64_t least = step < 0 ? -1 : 0;  // going back ends before the first
     const auto place = [&](int64_t at) {
       if (at < 0) at = std::max(at, -extent - 1) + extent;
       return std::clamp(at, least, extent + least);
@@ -296,7 +297,8 @@ void import_depth(Importer& in) {
   if (view.dims.size() != 4 || !view.batch_first() || b < 1) in.refuse("its input is no image");
   const int64_t c = view.dims[1], h = view.dims[2], w = view.dims[3];
   const bool to_space = node.op == "DepthToSpace";
-  if (to_space ? c % (b * b) != 0 : h % b != 0 || w % b != 0) in.refuse("its blocks do not fit");
+  if (to_space ? b > c || c % (b * b) != 0 : h % b != 0 || w % b != 0)
+    in.refuse("its blocks do not fit");
   std::vector<int64_t> split, perm, whole;
   if (!to_space) {
     split = {kBatch, c, h / b, b, w / b, b};

@@ -108,7 +108,12 @@ class Importer {
   [[noreturn]] static void refuse(std::string reason) { throw Refusal{std::move(reason)}; }
 
  private:
+  // Of one sample: what is kept of each number while a graph is read stays small beside memory.
+  static constexpr int64_t kMostFeatures = int64_t{1} << 26;
+
   void fold_known();
+  // fold(), as long as all that was folded is not far more than the file has.
+  ConstantPtr folded(const Node& node, const std::vector<ConstantPtr>& inputs);
   void choose_input();
   void join_inputs(const std::vector<const ValueInfo*>& inputs);
   View input_view(const ValueInfo& input, bool several);
@@ -126,6 +131,7 @@ class Importer {
   const Node* node_ = nullptr;
   std::map<std::string, ConstantPtr> constants_;
   std::map<std::string, ConstantPtr> repeated_;
+  int64_t foldable_ = int64_t{1} << 22;  // elements that folding may still make
   std::map<std::string, Activation> activations_;
   std::vector<ImportedModel::Input> inputs_;  // if there are several
   std::vector<Draft> drafts_;

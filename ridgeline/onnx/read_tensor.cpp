@@ -213,11 +213,17 @@ ConstantPtr TensorReader::read(const Proto& tensor, const std::string& what) con
   }
   auto made = std::make_shared<Constant>();
   made->integer = !holds_floats(tensor.data_type());
-  int64_t count = 1;
+  int64_t count = 1, all = 1;  // elements; and where empty dimensions count as one
   for (const int64_t extent : tensor.dims()) {
     if (extent < 0) throw_error(ErrorKind::model, "{}: has an extent of {}", place, extent);
     made->dims.push_back(extent);
     count = checked_mul(count, extent, place.c_str());
+    all = checked_mul(all, std::max<int64_t>(1, extent), place.c_str());
+  }
+  constexpr int64_t kMostEmpty = 1 << 20;  // rows of nothing, which are walked through all the same
+  if (count == 0 && all > kMostEmpty) {
+    throw_error(ErrorKind::model, "{}: is {}, which is empty and has more rows than are taken",
+                place, dims_text(made->dims));
   }
   const size_t bytes =
       size_t(checked_mul(count, int64_t(element_size(tensor.data_type())), place.c_str()));

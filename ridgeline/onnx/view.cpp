@@ -4,6 +4,7 @@
 #include <functional>
 #include <numeric>
 
+#include "ridgeline/core/error.h"
 #include "ridgeline/onnx/constant.h"
 
 namespace ridgeline::onnx {
@@ -109,6 +110,11 @@ View transposed(const View& view, std::span<const int64_t> perm) {
     if (axis == view.batch_axis) continue;
     stride[axis] = step;
     step *= view.dims[axis];
+  }
+  constexpr int64_t kMost = int64_t{1} << 22;
+  if (step > kMost) {
+    throw_error(ErrorKind::model, "a transpose of {} numbers a sample; at most {} are taken", step,
+                kMost);
   }
   made.order.assign(size_t(step), 0);
   std::vector<int64_t> at(from.size(), 0);
