@@ -122,6 +122,10 @@ View Importer::input_view(const ValueInfo& input, bool several) {
                     "a sample with --input-shape",
                     quote(input.name), dims_text(view.dims)));
   }
+  if (const std::vector<int64_t> sample = view.sample(); Shape(sample).numel() > kMostFeatures) {
+    fail(fmt::format("the input {} is {}, and a sample of at most {} numbers is taken",
+                     quote(input.name), dims_text(view.dims), kMostFeatures));
+  }
   return view;
 }
 

@@ -42,7 +42,7 @@ class Scaled final : public CustomLayer {
   float scale_;
 };
 
-LayerPtr read(const std::string& text) {
+LayerPtr read_custom(const std::string& text) {
   auto root = ConfigTable::parse("layer = " + text, "test");
   auto table = root.table("layer");
   return read_layer(table);
@@ -59,15 +59,15 @@ class CustomLayers : public testing::Test {
 };
 
 TEST_F(CustomLayers, AreReadFromConfigsAndWrittenBack) {
-  const LayerPtr layer = read("{ type = 'scaled', scale = 2 }");
+  const LayerPtr layer = read_custom("{ type = 'scaled', scale = 2 }");
   EXPECT_EQ(layer->type(), "scaled");
   EXPECT_EQ(layer->to_toml(), "{ type = \"scaled\", scale = 2.0 }");
-  EXPECT_EQ(read(layer->to_toml())->to_toml(), layer->to_toml());
+  EXPECT_EQ(read_custom(layer->to_toml())->to_toml(), layer->to_toml());
   EXPECT_EQ(layer->output({5}), Shape({5}));
   EXPECT_THROW(layer->output({5, 2}), Error);
   EXPECT_THROW(add_layer_type("scaled", nullptr), Error);
   EXPECT_THROW(add_layer_type("linear", nullptr), Error);
-  EXPECT_THROW(read("{ type = 'scaled', scale = 'two' }"), Error);
+  EXPECT_THROW(read_custom("{ type = 'scaled', scale = 'two' }"), Error);
 }
 
 // A program of the two ops, run by the kernels that plans use.
