@@ -1,5 +1,6 @@
 """Code that the tests of the command-line tool share: a small data set, a config, ways to run the tool."""
 
+import fcntl
 import gzip
 import importlib.util
 import json
@@ -121,7 +122,13 @@ def command(arguments, **options):
 
 def python_with(name):
     """A virtual environment of our own under the build folder, of the packages in tests/requirements/NAME.txt; None when
-    it cannot be made."""
+    it cannot be made. Tests that run at the same time and want the same one wait for each other."""
+    with open(BUILD / f"{name}-venv.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return make_environment(name)
+
+
+def make_environment(name):
     wanted = SOURCE / "tests" / "requirements" / f"{name}.txt"
     home = BUILD / f"{name}-venv"
     python, made_of = home / "bin" / "python", home / "requirements.txt"
