@@ -304,7 +304,7 @@ def prepared_tables(folder, python):
         given = {"numbers": {"input": numbers}, "plain": {"input": numbers[:, [0, 2]]}}.get(name, fields)
         np.savez(folder / f"{name}-given.npz", **given)
         jobs += [file, folder / f"{name}-given.npz", folder / f"{name}-ort.npy"]
-    assert "--opset 7" in tool.run("export", folder / "numbers-run", "--onnx", folder / "old.onnx", "--opset", 7,
+    assert "--opset 7" in tool.run("export", folder / "numbers-run", "--onnx", folder / "numbers-7.onnx", "--opset", 7,
                                    code=2).stderr
     # A word that was not seen has the row of missing ones where the rules say so, and else none.
     strange = dict(fields, colour=np.full_like(words[:, None], "pink"))
