@@ -119,9 +119,10 @@ def check_other_forms():
     assert (infer("table.csv", output="got.npy") == want).all()
     np.savez("several.npz", weights=np.ones(90), samples=x, other=np.ones((90, 5)))
     assert (infer("several.npz", output="got.npy") == want).all()
-    scores = [json.loads(tool.run("eval", "run", "--on", on, "--target", target, "--device", "cpu", "--json", "-").stdout)
-              for on, target in (("x.npy", "y.npy"), ("scored.csv", "price"))]
-    assert scores[0]["r2"] == scores[1]["r2"], scores
+    # Kernels chosen by measurement could differ in the last bits.
+    scores = [json.loads(tool.run("eval", "run", "--on", on, "--target", target, "--device", "cpu", "--no-tune", "--json",
+                                  "-").stdout)["r2"] for on, target in (("x.npy", "y.npy"), ("scored.csv", "price"))]
+    assert scores[0] == scores[1], scores
     line = tool.run("infer", "run", "--input", "scored.csv", code=3).stderr  # four columns: which three?
     assert "no field 'x'" in line, line
     tokens = rng.integers(0, 6, (90, 5))
