@@ -85,7 +85,7 @@ def history_table():
             rates = moved["inputs_per_second"][step["transport"]] if moved else None
             ours = [f"{rate(statistics.median(rates))} (4 ranks)" if rates else NOT_RUN, "-"]
         else:
-            ours = [rung_rate(ladders[device].get(step.get(device))) for device in ("cpu", "cuda")]
+            ours = [rung_rate(ladders[device].get(step[device])) if device in step else "-" for device in ("cpu", "cuda")]
         rows.append([step["step"], founding, *ours])
     table = markdown(["step of the history", "founding, inputs/s", "CPU here", "H200"], rows)
     return "\n\n".join([table, "CPU: " + source(1, "ladder-cpu"), "Transports: " + source(1, "transports-cpu"),

@@ -89,7 +89,7 @@ def current(value):
             result[key] = re.sub(r"`([^`]+)`", lambda m: f"`{kernel_name(m[1])}`", each)
         elif key in ("rung", "what") and "rung" in value:
             text = each.replace("more rows a step", "more samples a step")
-            result[key] = re.sub(r"\brow(s?)\b", r"kernel\1", text)
+            result[key] = re.sub(r"(?<!weight )\brow(s?)\b", r"kernel\1", text)  # rows of weights are rows
         else:
             result[key] = current(each)
     return result
