@@ -20,22 +20,25 @@ using Vec = hn::Vec<Tag<T>>;
 
 // Returns the losses of a vector of elements; `slope` becomes their derivatives by x. NaN stays
 // NaN.
-template <LossFn kFn, typename T>
+template <ElementFn kFn, typename T>
 HWY_INLINE Vec<T> losses(Vec<T> x, Vec<T> target, Vec<T> weight, Vec<T> delta, Vec<T>& slope) {
   const Tag<T> d;
   const Vec<T> zero = hn::Zero(d), one = hn::Set(d, T(1)), half = hn::Set(d, T(0.5));
   const Vec<T> off = hn::Sub(x, target), size = hn::Abs(off);
   // 1 with the sign of `off`; 0 for 0 and NaN for NaN.
   const Vec<T> sign = hn::IfThenElse(hn::Gt(size, zero), hn::CopySign(one, off), off);
-  if constexpr (kFn == LossFn::mae) {
+  if constexpr (kFn == ElementFn::squared_error) {
+    slope = hn::Add(off, off);
+    return hn::Mul(off, off);
+  } else if constexpr (kFn == ElementFn::mae) {
     slope = sign;
     return size;
-  } else if constexpr (kFn == LossFn::huber) {
+  } else if constexpr (kFn == ElementFn::huber) {
     const auto far = hn::Gt(size, delta);
     slope = hn::IfThenElse(far, hn::Mul(delta, sign), off);
     const Vec<T> linear = hn::Mul(delta, hn::NegMulAdd(half, delta, size));
     return hn::IfThenElse(far, linear, hn::Mul(hn::Mul(half, off), off));
-  } else if constexpr (kFn == LossFn::bce_with_logits) {
+  } else if constexpr (kFn == ElementFn::bce_with_logits) {
     const Vec<T> part = hn::MulAdd(hn::Sub(weight, one), target, one), rest = hn::Sub(one, target);
     const Vec<T> minus = hn::Neg(x);
     slope = hn::NegMulAdd(part, sigmoid(d, minus), rest);
@@ -65,17 +68,19 @@ HWY_INLINE Vec<T> targets(const ElementwiseLossArgs<T>& g, int64_t r, int64_t c,
 }
 
 // Adds the losses of one row to `sums`, lane by lane.
-template <LossFn kFn, typename T>
+template <ElementFn kFn, typename T>
 HWY_INLINE Vec<T> add_row(const ElementwiseLossArgs<T>& g, int64_t r, Vec<T> sums) {
   const Tag<T> d;
   const int64_t lanes = int64_t(hn::Lanes(d));
   const Vec<T> factor = hn::Set(d, g.factor), delta = hn::Set(d, g.delta);
+  constexpr bool kWeighted = kFn == ElementFn::bce_with_logits || kFn == ElementFn::quantile;
   for (int64_t c = 0; c < g.out; c += lanes) {
     const int64_t at = r * g.out + c, count = std::min(lanes, g.out - c);
     const auto live = hn::FirstN(d, size_t(count));
-    Vec<T> slope;
+    Vec<T> slope, weight = hn::Zero(d);
+    if constexpr (kWeighted) weight = hn::MaskedLoad(live, d, g.weights + c);
     const Vec<T> loss = losses<kFn, T>(hn::MaskedLoad(live, d, g.x + at), targets(g, r, c, count),
-                                       hn::MaskedLoad(live, d, g.weights + c), delta, slope);
+                                       weight, delta, slope);
     sums = hn::Add(sums, hn::IfThenElseZero(live, loss));
     if (g.dx != nullptr) hn::BlendedStore(hn::Mul(factor, slope), live, d, g.dx + at);
   }
@@ -89,7 +94,7 @@ bool first_largest_at(const T* x, int64_t out, int32_t label) {
   return first;
 }
 
-template <LossFn kFn, typename T>
+template <ElementFn kFn, typename T>
 void run_groups(const ElementwiseLossArgs<T>& g, Range groups) {
   const Tag<T> d;
   for (int64_t group = groups.begin; group < groups.end; ++group) {
@@ -108,14 +113,16 @@ void run_groups(const ElementwiseLossArgs<T>& g, Range groups) {
 template <typename T>
 void run_elementwise_loss(const ElementwiseLossArgs<T>& g, Range groups) {
   switch (g.fn) {
-    case LossFn::mae:
-      return run_groups<LossFn::mae>(g, groups);
-    case LossFn::huber:
-      return run_groups<LossFn::huber>(g, groups);
-    case LossFn::bce_with_logits:
-      return run_groups<LossFn::bce_with_logits>(g, groups);
-    case LossFn::quantile:
-      return run_groups<LossFn::quantile>(g, groups);
+    case ElementFn::mae:
+      return run_groups<ElementFn::mae>(g, groups);
+    case ElementFn::huber:
+      return run_groups<ElementFn::huber>(g, groups);
+    case ElementFn::bce_with_logits:
+      return run_groups<ElementFn::bce_with_logits>(g, groups);
+    case ElementFn::quantile:
+      return run_groups<ElementFn::quantile>(g, groups);
+    case ElementFn::squared_error:
+      return run_groups<ElementFn::squared_error>(g, groups);
   }
 }
 

@@ -8,15 +8,31 @@
 
 namespace ridgeline::cpu::simd {
 
-// ElementwiseLoss of x[n, out] and its gradient, batch-major. Targets are numbers, each shared by
-// out / columns neighbours in x, or labels that stand for one-hot rows.
+// The functions of ElementwiseLoss, and that of Mse.
+enum class ElementFn : uint8_t { mae, huber, bce_with_logits, quantile, squared_error };
+
+constexpr ElementFn element_fn(LossFn fn) {
+  switch (fn) {
+    case LossFn::huber:
+      return ElementFn::huber;
+    case LossFn::bce_with_logits:
+      return ElementFn::bce_with_logits;
+    case LossFn::quantile:
+      return ElementFn::quantile;
+    default:
+      return ElementFn::mae;
+  }
+}
+
+// ElementwiseLoss or Mse of x[n, out] and its gradient, batch-major. Targets are numbers, each
+// shared by out / columns neighbours in x, or labels that stand for one-hot rows.
 template <typename T>
 struct ElementwiseLossArgs {
-  LossFn fn;
+  ElementFn fn;
   const T* x;
   const T* target;       // [n, columns]; null with labels
   const int32_t* label;  // [n]; null with numbers
-  const T* weights;      // [out]
+  const T* weights;      // [out], for bce_with_logits and quantile
   int64_t n, out, columns;
   T delta;
   // Sums over each group of kGroup rows, not scaled; null if not wanted.

@@ -96,7 +96,6 @@ Kernel pool_sparse_grad_kernel();  // part of conv_kernels
 KernelTable linear_kernels();
 KernelTable elementwise_kernels();
 KernelTable softmax_kernels();
-KernelTable mse_kernels();
 KernelTable weighted_xent_kernels();
 KernelTable elementwise_loss_kernels();
 KernelTable group_norm_kernels();

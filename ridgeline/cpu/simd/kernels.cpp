@@ -24,7 +24,7 @@ KernelTable simd_kernels() {
   KernelTable table;
   if (const simd::SplitEngine* engine = simd::split_engine()) table = simd::split_kernels(*engine);
   for (KernelTable part :
-       {simd::mlp_kernels(), simd::linear_kernels(), simd::softmax_kernels(), simd::mse_kernels(),
+       {simd::mlp_kernels(), simd::linear_kernels(), simd::softmax_kernels(),
         simd::weighted_xent_kernels(), simd::elementwise_loss_kernels(), simd::group_norm_kernels(),
         simd::batch_norm_kernels(), simd::elementwise_kernels(), simd::join_kernels(),
         simd::rearrange_kernels(), simd::dropout_kernels(), simd::one_hot_conv_kernels(),

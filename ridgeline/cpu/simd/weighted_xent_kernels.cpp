@@ -1,23 +1,9 @@
 #include "ridgeline/cpu/simd/kernel.h"
+#include "ridgeline/cpu/simd/loss_step.h"
 #include "ridgeline/cpu/simd/weighted_xent.h"
 
 namespace ridgeline::cpu::simd {
 namespace {
-
-template <typename T>
-struct XentScratch {
-  XentScratch(std::byte* base, const Shape& x) {
-    Scratch scratch(base);
-    weights = scratch.take<T>(size_t(x[1]));
-    loss = scratch.take<double>(size_t(groups_of<T>(x[0])));
-    correct = scratch.take<int32_t>(size_t(groups_of<T>(x[0])));
-    bytes = scratch.bytes();
-  }
-  T* weights;  // in the type of x
-  double* loss;
-  int32_t* correct;
-  size_t bytes;
-};
 
 template <typename Op>
 Cover covers(const Rest& rest) {
@@ -25,18 +11,14 @@ Cover covers(const Rest& rest) {
   if (!reason.empty()) return Cover::no(reason);
   const auto& op = *rest.get<Op>(0);
   if (op.one_hot()) return Cover::no("takes class weights or label smoothing");
-  Cover cover = Cover::of(1);
-  cover.workspace = with_type(op.x.dtype, [&](auto zero) {
-    return XentScratch<decltype(zero)>(nullptr, op.x.shape).bytes;
-  });
-  return cover;
+  return cover_loss(op);
 }
 
 // The arguments of both ops, with the weights that each run reads from the program.
 template <typename T>
 struct XentCall {
   template <typename Op>
-  XentCall(const Op& op, const XentScratch<T>& scratch, const Binding& binding)
+  XentCall(const Op& op, const LossScratch<T>& scratch, const Binding& binding)
       : weights(binding.read(op.weights).template as<double>()),
         copies(scratch.weights),
         pool(cpu_runtime(binding.runtime()).pool()) {
@@ -49,7 +31,7 @@ struct XentCall {
   }
 
   // n / sum_r w[label[r]], which makes a weighted mean of the rows.
-  double row_factor() const {
+  double factor() const {
     if (weights == nullptr) return 1;
     double sum = 0;
     for (int64_t r = 0; r < args.n; ++r) sum += weights[args.label[r]];
@@ -57,7 +39,7 @@ struct XentCall {
   }
 
   // The gradient is multiplied by `scale`.
-  void run(double scale) const {
+  void run(double scale = 1) const {
     WeightedXentArgs<T> now = args;
     now.factor = T(scale);
     double total = 0;
@@ -82,40 +64,18 @@ std::unique_ptr<Step> prepare_loss(const Span& span, const Binding& binding) {
   const auto& op = span.get<SoftmaxXent>(0);
   return with_type(op.x.dtype, [&](auto zero) -> std::unique_ptr<Step> {
     using T = decltype(zero);
-    const XentScratch<T> scratch(binding.workspace(), op.x.shape);
-    XentCall<T> call(op, scratch, binding);
-    call.args.loss = scratch.loss;
-    auto* correct = binding.write(op.correct).template as<int32_t>();
-    if (correct != nullptr) call.args.correct = scratch.correct;
-    return make_step([call, scale = op.scale, correct,
-                      tick = binding.read(op.tick).template as<int32_t>(),
-                      loss = binding.write(op.loss).template as<double>()] {
-      call.run(1);
-      double sum = 0;
-      int32_t hits = 0;
-      for (int64_t g = 0; g < groups_of<T>(call.args.n); ++g) {
-        sum += call.args.loss[g];
-        if (call.args.correct != nullptr) hits += call.args.correct[g];
-      }
-      loss[*tick] = scale * call.row_factor() * sum;
-      if (correct != nullptr) correct[*tick] = hits;
-    });
+    const LossScratch<T> scratch(binding.workspace(), op.x.shape);
+    return make_loss_step(XentCall<T>(op, scratch, binding), op, scratch, true, binding);
   });
-}
-
-Cover covers_grad(const Rest& rest) {
-  const auto* op = rest.get<SoftmaxXentGrad>(0);
-  if (op != nullptr && op->loss_scale) return Cover::no("takes no loss scale");
-  return covers<SoftmaxXentGrad>(rest);
 }
 
 std::unique_ptr<Step> prepare_grad(const Span& span, const Binding& binding) {
   const auto& op = span.get<SoftmaxXentGrad>(0);
   return with_type(op.x.dtype, [&](auto zero) -> std::unique_ptr<Step> {
     using T = decltype(zero);
-    XentCall<T> call(op, XentScratch<T>(binding.workspace(), op.x.shape), binding);
+    XentCall<T> call(op, LossScratch<T>(binding.workspace(), op.x.shape), binding);
     call.args.dx = binding.write(op.dx).template as<T>();
-    return make_step([call, scale = op.scale] { call.run(scale * call.row_factor()); });
+    return make_step([call, scale = op.scale] { call.run(scale * call.factor()); });
   });
 }
 
@@ -128,7 +88,7 @@ KernelTable weighted_xent_kernels() {
   loss.prepare = prepare_loss;
   Kernel grad;
   grad.name = "cpu.weighted_xent_grad.simd";
-  grad.covers = covers_grad;
+  grad.covers = covers<SoftmaxXentGrad>;
   grad.prepare = prepare_grad;
   return computing_in(kFloatAndDouble, {loss, grad});
 }
