@@ -20,7 +20,7 @@ struct LossScratch {
 };
 
 template <typename Op>
-Cover covers(const Rest& rest) {
+Cover covers_elementwise_loss(const Rest& rest) {
   const std::string reason = refuses(rest, &Op::x);
   if (!reason.empty()) return Cover::no(reason);
   const auto& op = *rest.get<Op>(0);
@@ -100,7 +100,7 @@ std::unique_ptr<Step> prepare_loss(const Span& span, const Binding& binding) {
 Cover covers_grad(const Rest& rest) {
   const auto* op = rest.get<ElementwiseLossGrad>(0);
   if (op != nullptr && op->loss_scale) return Cover::no("takes no loss scale");
-  return covers<ElementwiseLossGrad>(rest);
+  return covers_elementwise_loss<ElementwiseLossGrad>(rest);
 }
 
 std::unique_ptr<Step> prepare_grad(const Span& span, const Binding& binding) {
@@ -119,7 +119,7 @@ std::unique_ptr<Step> prepare_grad(const Span& span, const Binding& binding) {
 KernelTable elementwise_loss_kernels() {
   Kernel loss;
   loss.name = "cpu.elementwise_loss.simd";
-  loss.covers = covers<ElementwiseLoss>;
+  loss.covers = covers_elementwise_loss<ElementwiseLoss>;
   loss.prepare = prepare_loss;
   Kernel grad;
   grad.name = "cpu.elementwise_loss_grad.simd";

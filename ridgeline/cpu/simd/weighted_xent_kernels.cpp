@@ -20,7 +20,7 @@ struct XentScratch {
 };
 
 template <typename Op>
-Cover covers(const Rest& rest) {
+Cover covers_weighted_xent(const Rest& rest) {
   const std::string reason = refuses(rest, &Op::x);
   if (!reason.empty()) return Cover::no(reason);
   const auto& op = *rest.get<Op>(0);
@@ -78,7 +78,7 @@ struct XentCall {
   ThreadPool& pool;
 };
 
-std::unique_ptr<Step> prepare_loss(const Span& span, const Binding& binding) {
+std::unique_ptr<Step> prepare_weighted_loss(const Span& span, const Binding& binding) {
   const auto& op = span.get<SoftmaxXent>(0);
   return with_type(op.x.dtype, [&](auto zero) -> std::unique_ptr<Step> {
     using T = decltype(zero);
@@ -103,13 +103,13 @@ std::unique_ptr<Step> prepare_loss(const Span& span, const Binding& binding) {
   });
 }
 
-Cover covers_grad(const Rest& rest) {
+Cover covers_weighted_grad(const Rest& rest) {
   const auto* op = rest.get<SoftmaxXentGrad>(0);
   if (op != nullptr && op->loss_scale) return Cover::no("takes no loss scale");
-  return covers<SoftmaxXentGrad>(rest);
+  return covers_weighted_xent<SoftmaxXentGrad>(rest);
 }
 
-std::unique_ptr<Step> prepare_grad(const Span& span, const Binding& binding) {
+std::unique_ptr<Step> prepare_weighted_grad(const Span& span, const Binding& binding) {
   const auto& op = span.get<SoftmaxXentGrad>(0);
   return with_type(op.x.dtype, [&](auto zero) -> std::unique_ptr<Step> {
     using T = decltype(zero);
@@ -124,12 +124,12 @@ std::unique_ptr<Step> prepare_grad(const Span& span, const Binding& binding) {
 KernelTable weighted_xent_kernels() {
   Kernel loss;
   loss.name = "cpu.weighted_xent.simd";
-  loss.covers = covers<SoftmaxXent>;
-  loss.prepare = prepare_loss;
+  loss.covers = covers_weighted_xent<SoftmaxXent>;
+  loss.prepare = prepare_weighted_loss;
   Kernel grad;
   grad.name = "cpu.weighted_xent_grad.simd";
-  grad.covers = covers_grad;
-  grad.prepare = prepare_grad;
+  grad.covers = covers_weighted_grad;
+  grad.prepare = prepare_weighted_grad;
   return computing_in(kFloatAndDouble, {loss, grad});
 }
 
