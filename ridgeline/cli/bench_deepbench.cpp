@@ -14,7 +14,7 @@ struct BenchDeepbenchFlags {
   BenchFlags bench;
 };
 
-void print(const engine::DeepbenchLine& line) {
+void print_deepbench_line(const engine::DeepbenchLine& line) {
   const std::string limit =
       line.limit_fraction > 0 ? fmt::format("{:.0f} %", 100 * line.limit_fraction) : "-";
   write_text("-",
@@ -29,7 +29,7 @@ int run_bench_deepbench(BenchDeepbenchFlags& flags, Communicator& ranks) {
   options.ranks = &ranks;
   if (ranks.is_root()) flags.bench.since.check();
   const bool table = ranks.is_root() && flags.bench.prints();
-  if (table) options.each = print;
+  if (table) options.each = print_deepbench_line;
   const auto lines = engine::bench_deepbench(options);
   if (!ranks.is_root()) return 0;
   if (table) write_text("-", engine::deepbench_findings(lines));

@@ -19,7 +19,7 @@ struct BenchGemmFlags {
   std::string svg, suite;
 };
 
-void print(const engine::GemmBenchLine& line) {
+void print_gemm_line(const engine::GemmBenchLine& line) {
   write_text(
       "-", fmt::format("{:<3} {:>6} {:>6} {:>7}  {:<10} {:>11.2f} {:>10} {:>7.0f} %  {}{}\n",
                        name(line.shape.op), line.shape.m, line.shape.n, line.shape.k, line.way,
@@ -37,7 +37,7 @@ int run_bench_gemm(BenchGemmFlags& flags) {
   if (table) {
     write_text("-", fmt::format("{:<3} {:>6} {:>6} {:>7}  {:<10} {:>11} {:>10} {:>9}  {}\n", "op",
                                 "m", "n", "k", "way", "us", "FLOP/s", "of limit", "kernel"));
-    options.each = print;
+    options.each = print_gemm_line;
   }
   const auto lines = engine::bench_gemm(options);
   if (table) write_text("-", engine::gemm_bench_findings(lines));

@@ -16,7 +16,7 @@ struct BenchRnnFlags {
   std::string svg;
 };
 
-void print(const engine::RnnBenchLine& line) {
+void print_rnn_line(const engine::RnnBenchLine& line) {
   write_text(
       "-",
       fmt::format(
@@ -36,7 +36,7 @@ int run_bench_rnn(BenchRnnFlags& flags) {
         "-", fmt::format("{:<9} {:>6} {:>6} {:>5} {:>3}  {:<9} {:<30} {:>10} {:>11} {:>10} {:>9}\n",
                          "cell", "H", "B", "T", "L", "pass", "kernel", "us (min)", "us (median)",
                          "FLOP/s", "of limit"));
-    options.each = print;
+    options.each = print_rnn_line;
   }
   const auto lines = engine::bench_rnn(options);
   const std::string json = engine::rnn_bench_json(lines, options.run);

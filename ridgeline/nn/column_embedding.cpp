@@ -15,7 +15,7 @@ constexpr int64_t kMostOut = 4096, kMostCategories = int64_t{1} << 20;
 
 int64_t rows_of(const Shape& input) { return input.rank() == 2 ? input[0] : 1; }
 
-Value as_rows(Value value, int64_t width) {
+Value embedding_rows(Value value, int64_t width) {
   value.shape = {value.shape.numel() / width, width};
   return value;
 }
@@ -148,8 +148,8 @@ Value ColumnEmbeddingLayer::forward(Builder& builder, LayerValues& values) const
     const auto column = size_t(segment.column);
     values.saved[column] = part;
     const Value y = builder.temp(name + ".embedding", {n, rows * segment.out});
-    builder.add(
-        Linear{as_rows(part, segment.in), values.params[column], Value{}, as_rows(y, segment.out)});
+    builder.add(Linear{embedding_rows(part, segment.in), values.params[column], Value{},
+                       embedding_rows(y, segment.out)});
     parts.push_back(y);
   }
   return join(builder, std::move(parts), rows, fmt::format("x{}", values.layer + 1));
@@ -172,11 +172,11 @@ Value ColumnEmbeddingLayer::backward(Builder& builder, const LayerValues& values
     const Value& x = values.saved[column];
     if (needs_dx) {
       const Value dx = builder.like(fmt::format("dx{}.{}", values.layer, segment.in_at), x);
-      builder.add(
-          LinearGradX{as_rows(part, segment.out), values.params[column], as_rows(dx, segment.in)});
+      builder.add(LinearGradX{embedding_rows(part, segment.out), values.params[column],
+                              embedding_rows(dx, segment.in)});
       parts.push_back(dx);
     }
-    builder.add(LinearGradW{as_rows(x, segment.in), as_rows(part, segment.out),
+    builder.add(LinearGradW{embedding_rows(x, segment.in), embedding_rows(part, segment.out),
                             values.grads[column], Value{}});
   }
   if (!needs_dx) return {};

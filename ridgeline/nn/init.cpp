@@ -9,7 +9,7 @@
 namespace ridgeline::nn {
 namespace {
 
-constexpr std::pair<std::string_view, InitKind> kKinds[] = {
+constexpr std::pair<std::string_view, InitKind> kInitKinds[] = {
     {"default", InitKind::standard},
     {"zeros", InitKind::zeros},
     {"ones", InitKind::ones},
@@ -24,7 +24,7 @@ constexpr std::pair<std::string_view, Distribution> kDistributions[] = {
 };
 
 std::string_view name(InitKind kind) {
-  for (const auto& [name, value] : kKinds) {
+  for (const auto& [name, value] : kInitKinds) {
     if (value == kind) return name;
   }
   return "unknown";
@@ -87,7 +87,7 @@ void fill(const Init& init, const Fans& fans, uint64_t seed, uint64_t param, con
 Init read_init(ConfigTable& parent, const std::string& key) {
   Init init;
   if (parent.is_text(key)) {
-    init.kind = parent.choice<InitKind>(key, std::nullopt, kKinds);
+    init.kind = parent.choice<InitKind>(key, std::nullopt, kInitKinds);
     if (init.kind == InitKind::normal)
       parent.fail(key, "needs std: { type = \"normal\", std = 0.01 }");
     if (init.kind == InitKind::uniform) {
@@ -97,7 +97,7 @@ Init read_init(ConfigTable& parent, const std::string& key) {
   }
   if (!parent.has(key)) return init;
   ConfigTable table = parent.table(key);
-  init.kind = table.choice<InitKind>("type", std::nullopt, kKinds);
+  init.kind = table.choice<InitKind>("type", std::nullopt, kInitKinds);
   if (init.kind == InitKind::normal) init.parameter = table.number("std", std::nullopt, {0.0});
   if (init.kind == InitKind::uniform) init.parameter = table.number("bound", std::nullopt, {0.0});
   if (has_distribution(init.kind)) {

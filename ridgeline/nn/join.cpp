@@ -10,10 +10,10 @@
 namespace ridgeline::nn {
 namespace {
 
-constexpr std::pair<std::string_view, JoinKind> kKinds[] = {{"add", JoinKind::add},
-                                                            {"multiply", JoinKind::multiply},
-                                                            {"mean", JoinKind::mean},
-                                                            {"concat", JoinKind::concat}};
+constexpr std::pair<std::string_view, JoinKind> kJoinKinds[] = {{"add", JoinKind::add},
+                                                                {"multiply", JoinKind::multiply},
+                                                                {"mean", JoinKind::mean},
+                                                                {"concat", JoinKind::concat}};
 
 // The broadcast of one shape to another: the axes that grow are adjacent, between `outer` and
 // `inner` numbers.
@@ -66,7 +66,7 @@ LayerPtr JoinLayer::read_join(ConfigTable& table, JoinKind kind) {
 }
 
 std::string JoinLayer::type() const {
-  for (const auto& [name, kind] : kKinds) {
+  for (const auto& [name, kind] : kJoinKinds) {
     if (kind == kind_) return std::string(name);
   }
   return "unknown";

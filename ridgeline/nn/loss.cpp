@@ -7,7 +7,7 @@
 namespace ridgeline::nn {
 namespace {
 
-constexpr std::pair<std::string_view, LossKind> kKinds[] = {
+constexpr std::pair<std::string_view, LossKind> kLossKinds[] = {
     {"cross-entropy", LossKind::cross_entropy},
     {"mse", LossKind::mse},
     {"mae", LossKind::mae},
@@ -16,7 +16,7 @@ constexpr std::pair<std::string_view, LossKind> kKinds[] = {
     {"quantile", LossKind::quantile},
 };
 
-constexpr double kMostWeight = 1e12;  // far above any use, far below what overflows in fp32
+constexpr double kMostLossWeight = 1e12;  // far above any use, far below what overflows in fp32
 
 std::string list(const std::vector<double>& numbers) {
   std::string text;
@@ -26,7 +26,7 @@ std::string list(const std::vector<double>& numbers) {
 
 Loss read_table(ConfigTable table) {
   Loss loss;
-  loss.kind = table.choice<LossKind>("type", std::nullopt, kKinds);
+  loss.kind = table.choice<LossKind>("type", std::nullopt, kLossKinds);
   switch (loss.kind) {
     case LossKind::cross_entropy:
       loss.balanced = table.is_text("weights");
@@ -34,15 +34,15 @@ Loss read_table(ConfigTable table) {
         static constexpr std::string_view kBalanced[] = {"balanced"};
         table.choice("weights", std::nullopt, kBalanced);
       } else {
-        loss.weights = table.numbers("weights", {}, {0.0, kMostWeight});
+        loss.weights = table.numbers("weights", {}, {0.0, kMostLossWeight});
       }
       loss.smoothing = table.number("smoothing", 0.0, {0.0, kBelowOne});
       break;
     case LossKind::huber:
-      loss.delta = table.number("delta", 1.0, {kPositive, kMostWeight});
+      loss.delta = table.number("delta", 1.0, {kPositive, kMostLossWeight});
       break;
     case LossKind::binary_cross_entropy:
-      loss.pos_weight = table.numbers("pos_weight", {}, {0.0, kMostWeight});
+      loss.pos_weight = table.numbers("pos_weight", {}, {0.0, kMostLossWeight});
       break;
     case LossKind::quantile:
       loss.quantiles = table.numbers("quantiles", {0.5}, {kPositive, kBelowOne});
@@ -59,7 +59,7 @@ Loss read_table(ConfigTable table) {
 }  // namespace
 
 std::string_view name(LossKind kind) {
-  for (const auto& [name, value] : kKinds) {
+  for (const auto& [name, value] : kLossKinds) {
     if (value == kind) return name;
   }
   return "unknown";
@@ -68,7 +68,7 @@ std::string_view name(LossKind kind) {
 Loss read_loss(ConfigTable& parent, const std::string& key) {
   if (parent.has(key) && !parent.is_text(key)) return read_table(parent.table(key));
   Loss loss;
-  loss.kind = parent.choice<LossKind>(key, loss.kind, kKinds);
+  loss.kind = parent.choice<LossKind>(key, loss.kind, kLossKinds);
   if (loss.kind == LossKind::quantile) loss.quantiles = {0.5};
   return loss;
 }

@@ -5,7 +5,7 @@
 namespace ridgeline::nn {
 namespace {
 
-constexpr std::pair<std::string_view, OptimizerKind> kKinds[] = {
+constexpr std::pair<std::string_view, OptimizerKind> kOptimizerKinds[] = {
     {"sgd", OptimizerKind::sgd},
     {"adam", OptimizerKind::adam},
     {"adamw", OptimizerKind::adamw},
@@ -14,7 +14,7 @@ constexpr std::pair<std::string_view, OptimizerKind> kKinds[] = {
 }  // namespace
 
 std::string_view name(OptimizerKind kind) {
-  for (const auto& [name, value] : kKinds) {
+  for (const auto& [name, value] : kOptimizerKinds) {
     if (value == kind) return name;
   }
   return "unknown";
@@ -30,7 +30,7 @@ std::vector<std::string> state_names(const Optimizer& optimizer) {
 Optimizer read_optimizer(ConfigTable& parent, const std::string& key) {
   Optimizer optimizer;
   ConfigTable table = parent.table(key);
-  optimizer.kind = table.choice<OptimizerKind>("type", OptimizerKind::sgd, kKinds);
+  optimizer.kind = table.choice<OptimizerKind>("type", OptimizerKind::sgd, kOptimizerKinds);
   const bool sgd = optimizer.kind == OptimizerKind::sgd;
   const double decay = optimizer.kind == OptimizerKind::adamw ? 0.01 : 0.0;
   optimizer.lr = table.number("lr", sgd ? 0.01 : 0.001, {kPositive});

@@ -24,20 +24,20 @@ static_assert(std::endian::native == std::endian::little, "the format is little-
 constexpr size_t kLengthBytes = 8;
 constexpr uint64_t kMostHeader = 100'000'000;  // the format's own limit
 
-constexpr std::pair<std::string_view, DType> kTypes[] = {
+constexpr std::pair<std::string_view, DType> kStoredTypes[] = {
     {"F64", DType::fp64},  {"F32", DType::fp32},  {"BF16", DType::bf16}, {"F16", DType::fp16},
     {"I64", DType::int64}, {"I32", DType::int32}, {"U8", DType::uint8},
 };
 
 std::string_view type_name(DType dtype) {
-  for (const auto& [name, type] : kTypes) {
+  for (const auto& [name, type] : kStoredTypes) {
     if (type == dtype) return name;
   }
   return {};
 }
 
 std::optional<DType> parse_type(std::string_view text) {
-  for (const auto& [name, type] : kTypes) {
+  for (const auto& [name, type] : kStoredTypes) {
     if (text == name) return type;
   }
   return std::nullopt;

@@ -11,7 +11,7 @@ namespace ridgeline::nn {
 namespace {
 
 constexpr std::string_view kKey = "ridgeline.crc32";
-constexpr std::string_view kZeros = "00000000";
+constexpr std::string_view kNoChecksum = "00000000";
 
 std::string key_of(const TensorEntry& tensor) { return fmt::format("{}.{}", kKey, tensor.name); }
 
@@ -20,14 +20,14 @@ std::string key_of(const TensorEntry& tensor) { return fmt::format("{}.{}", kKey
 size_t find_digits(std::string_view head) {
   const std::string before = fmt::format("\"{}\":\"", kKey);
   const size_t at = head.find(before);
-  if (at == head.npos || head.size() - at < before.size() + kZeros.size()) return head.npos;
+  if (at == head.npos || head.size() - at < before.size() + kNoChecksum.size()) return head.npos;
   return at + before.size();
 }
 
 std::string header_checksum(std::span<const std::byte> head, size_t digits_at) {
   uint32_t crc = crc32_of(head.first(digits_at));
-  crc = crc32_of(std::as_bytes(std::span(kZeros)), crc);
-  return crc32_text(crc32_of(head.subspan(digits_at + kZeros.size()), crc));
+  crc = crc32_of(std::as_bytes(std::span(kNoChecksum)), crc);
+  return crc32_text(crc32_of(head.subspan(digits_at + kNoChecksum.size()), crc));
 }
 
 std::string_view as_text(std::span<const std::byte> bytes) {
@@ -38,7 +38,7 @@ std::string_view as_text(std::span<const std::byte> bytes) {
 
 void add_checksums(Metadata& metadata, std::span<const TensorEntry> tensors) {
   remove_checksums(metadata);
-  metadata[std::string(kKey)] = kZeros;
+  metadata[std::string(kKey)] = kNoChecksum;
   for (const TensorEntry& tensor : tensors) {
     metadata[key_of(tensor)] = crc32_text(crc32_of(tensor.data));
   }
@@ -57,7 +57,7 @@ void check_header(std::span<const std::byte> head, const std::string& origin) {
     throw DamagedFile(fmt::format("{}: the header is damaged: its checksum is gone", origin));
   }
   const std::string now = header_checksum(head, at);
-  const std::string_view then = text.substr(at, kZeros.size());
+  const std::string_view then = text.substr(at, kNoChecksum.size());
   if (now != then) {
     throw DamagedFile(fmt::format(
         "{}: the header is damaged: its checksum is '{}' and was {} when it was written", origin,

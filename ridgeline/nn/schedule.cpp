@@ -12,7 +12,7 @@
 namespace ridgeline::nn {
 namespace {
 
-constexpr std::pair<std::string_view, ScheduleKind> kKinds[] = {
+constexpr std::pair<std::string_view, ScheduleKind> kScheduleKinds[] = {
     {"constant", ScheduleKind::constant},
     {"step", ScheduleKind::step},
     {"cosine", ScheduleKind::cosine},
@@ -41,7 +41,7 @@ Stretch read_stretch(ConfigTable& table, const std::string& prefix, const Stretc
 }  // namespace
 
 std::string_view name(ScheduleKind kind) {
-  for (const auto& [name, value] : kKinds) {
+  for (const auto& [name, value] : kScheduleKinds) {
     if (value == kind) return name;
   }
   return "unknown";
@@ -88,7 +88,7 @@ double lr(const Schedule& schedule, double base, int64_t step, const RunLength& 
 Schedule read_schedule(ConfigTable& parent, const std::string& key) {
   Schedule schedule;
   ConfigTable table = parent.table(key);
-  schedule.kind = table.choice<ScheduleKind>("type", ScheduleKind::constant, kKinds);
+  schedule.kind = table.choice<ScheduleKind>("type", ScheduleKind::constant, kScheduleKinds);
   schedule.warmup_steps = table.integer("warmup_steps", 0, {0, kMostSteps});
   if (schedule.kind == ScheduleKind::step) {
     schedule.every = read_stretch(table, "every_", schedule.every);

@@ -3,8 +3,6 @@
 namespace ridgeline::onnx {
 namespace {
 
-using Ints = std::vector<int64_t>;
-
 Ints twice(const Ints& values) {
   Ints both = values;
   both.insert(both.end(), values.begin(), values.end());

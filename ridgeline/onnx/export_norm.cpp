@@ -3,11 +3,7 @@
 #include "ridgeline/onnx/exporter.h"
 
 namespace ridgeline::onnx {
-namespace {
-
-using Ints = std::vector<int64_t>;
-
-}  // namespace
+namespace {}  // namespace
 
 bool Exporter::activation(nn::ConfigTable& table, const std::string& type) {
   constexpr std::pair<const char*, const char*> kSame[] = {

@@ -10,9 +10,6 @@
 namespace ridgeline::onnx {
 namespace {
 
-using Proto = ::onnx::TensorProto;
-using Ints = std::vector<int64_t>;
-
 std::vector<float> narrow(const std::vector<double>& numbers) {
   return {numbers.begin(), numbers.end()};
 }

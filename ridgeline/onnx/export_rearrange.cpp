@@ -2,11 +2,7 @@
 #include "ridgeline/onnx/exporter.h"
 
 namespace ridgeline::onnx {
-namespace {
-
-using Ints = std::vector<int64_t>;
-
-}  // namespace
+namespace {}  // namespace
 
 // Axes include the batch.
 std::string Exporter::slice(const std::string& x, int64_t axis, int64_t begin, int64_t end) {

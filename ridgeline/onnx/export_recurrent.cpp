@@ -3,8 +3,6 @@
 namespace ridgeline::onnx {
 namespace {
 
-using Ints = std::vector<int64_t>;
-
 // The positions of ONNX's gates among ours. LSTM: i, o, f, c of i, f, g, o. GRU: z, r, h of r, z,
 // n.
 Ints gate_order(const std::string& type) {

@@ -7,8 +7,6 @@
 namespace ridgeline::onnx {
 namespace {
 
-using Proto = ::onnx::TensorProto;
-
 constexpr int64_t kOldest = 7, kNewest = 21;
 
 }  // namespace

@@ -11,6 +11,8 @@
 
 namespace ridgeline::onnx {
 
+using Ints = std::vector<int64_t>;
+
 // Writes the layers of a model as nodes, in the order they run. Values are [N, sample...] with the
 // shapes of the layers' outputs.
 class Exporter {

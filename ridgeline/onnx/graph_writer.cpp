@@ -11,8 +11,6 @@
 namespace ridgeline::onnx {
 namespace {
 
-using Proto = ::onnx::TensorProto;
-
 // Returns the version of the file format that came with an opset; at least 4, from which on
 // initializers need not be inputs too.
 int64_t ir_version(int64_t opset) {

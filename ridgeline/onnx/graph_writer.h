@@ -12,6 +12,7 @@
 
 namespace ridgeline::onnx {
 
+using Proto = ::onnx::TensorProto;
 using AttributeValue =
     std::variant<int64_t, double, std::string, std::vector<int64_t>, std::vector<std::string>>;
 using Attributes = std::vector<std::pair<std::string, AttributeValue>>;

@@ -16,7 +16,7 @@ struct ActivationOperator {
   double standard = 0;
 };
 
-constexpr ActivationOperator kOperators[] = {
+constexpr ActivationOperator kActivations[] = {
     {"Relu", "relu"},
     {"Sigmoid", "sigmoid"},
     {"Tanh", "tanh"},
@@ -60,7 +60,7 @@ void add_activation(Importer& in, const char* kind) {
 void import_activation(Importer& in) {
   const Node& node = in.node();
   const View view = in.take(0).view;
-  for (const ActivationOperator& each : kOperators) {
+  for (const ActivationOperator& each : kActivations) {
     if (node.op != each.op) continue;
     if (node.op == "Gelu" && node.text("approximate", "none") != "none") {
       in.apply_softmax();

@@ -7,7 +7,7 @@ namespace {
 
 // One axis of a transposed convolution. Output position q * stride + p is the result of an ordinary
 // convolution over the input at position q in its phase p, whose kernel has every stride-th weight.
-struct Axis {
+struct TransposeAxis {
   int64_t extent, kernel, stride, dilation;
   int64_t begin = 0, end = 0;  // of all positions, those that are kept
   int64_t taps = 0;            // of the kernel of a phase
@@ -20,7 +20,7 @@ struct Axis {
   }
 };
 
-std::vector<Axis> read_axes(Importer& in, const View& view, const Constant& weight) {
+std::vector<TransposeAxis> read_axes(Importer& in, const View& view, const Constant& weight) {
   const Node& node = in.node();
   const size_t count = view.dims.size() - 2;
   const std::vector<int64_t> ones(count, 1), zeros(count, 0);
@@ -34,9 +34,9 @@ std::vector<Axis> read_axes(Importer& in, const View& view, const Constant& weig
   }
   const std::string automatic = node.text("auto_pad", "NOTSET");
   const bool same = automatic.starts_with("SAME");
-  std::vector<Axis> axes;
+  std::vector<TransposeAxis> axes;
   for (size_t i = 0; i < count; ++i) {
-    Axis axis{view.dims[2 + i], weight.dims[2 + i], strides[i], dilations[i]};
+    TransposeAxis axis{view.dims[2 + i], weight.dims[2 + i], strides[i], dilations[i]};
     if (axis.kernel < 1 || axis.stride < 1 || axis.dilation < 1 || more[i] < 0) {
       in.refuse("its window has a size, stride or dilation that is none");
     }
@@ -64,8 +64,8 @@ std::vector<Axis> read_axes(Importer& in, const View& view, const Constant& weig
 }
 
 // [out * phases, in / groups, taps] from [in, out / groups, kernel]
-std::vector<float> phase_weights(const Constant& weight, const Axis& h, const Axis& w,
-                                 int64_t groups) {
+std::vector<float> phase_weights(const Constant& weight, const TransposeAxis& h,
+                                 const TransposeAxis& w, int64_t groups) {
   const int64_t in = weight.dims[0] / groups, out = weight.dims[1];
   std::vector<float> made;
   for (int64_t o = 0; o < out * groups; ++o) {
@@ -98,12 +98,12 @@ void import_conv_transpose(Importer& in) {
       groups < 1 || weight->dims[0] % groups != 0) {
     in.refuse("its weight does not fit its input");
   }
-  const std::vector<Axis> axes = read_axes(in, view, *weight);
-  const Axis one{1, 1, 1, 1, 0, 1, 1};
-  const Axis &h = rank == 4 ? axes[0] : one, &w = axes.back();
+  const std::vector<TransposeAxis> axes = read_axes(in, view, *weight);
+  const TransposeAxis one{1, 1, 1, 1, 0, 1, 1};
+  const TransposeAxis &h = rank == 4 ? axes[0] : one, &w = axes.back();
   const int64_t out = weight->dims[1] * groups, phases = h.stride * w.stride;
   std::vector<int64_t> kernel, padding;
-  for (const Axis& axis : axes) {
+  for (const TransposeAxis& axis : axes) {
     kernel.push_back(axis.taps);
     padding.push_back(axis.taps - 1);
   }

@@ -37,7 +37,7 @@ void put_raw(std::string& out, T value) {
 }
 
 // Protocol-buffer fields, as in TensorFlow's event.proto and summary.proto.
-enum WireType { varint = 0, fixed64 = 1, bytes = 2, fixed32 = 5 };
+enum WireType { varint = 0, fixed64 = 1, length_delimited = 2, fixed32 = 5 };
 
 void put_varint(std::string& out, uint64_t value) {
   for (; value >= 0x80; value >>= 7) out.push_back(char(value | 0x80));
@@ -59,7 +59,7 @@ void put_int(std::string& out, int field, int64_t value) {
   put_varint(out, uint64_t(value));
 }
 void put_bytes(std::string& out, int field, std::string_view value) {
-  put_key(out, field, bytes);
+  put_key(out, field, length_delimited);
   put_varint(out, value.size());
   out.append(value);
 }

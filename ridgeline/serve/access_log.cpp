@@ -17,8 +17,6 @@ namespace {
 
 constexpr size_t kMostKept = size_t{1} << 16;  // bytes of lines waiting to be written
 
-double seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
-
 }  // namespace
 
 LogFile::LogFile(const std::string& path) : path_(path) {

@@ -7,11 +7,6 @@
 #include "ridgeline/core/failure.h"
 
 namespace ridgeline::serve {
-namespace {
-
-double seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
-
-}  // namespace
 
 Batcher::Batcher(const MakeEngine& make, const BatchOptions& options,
                  std::shared_ptr<ModelMetrics> metrics)

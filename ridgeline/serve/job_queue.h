@@ -15,6 +15,7 @@
 namespace ridgeline::serve {
 
 using Clock = std::chrono::steady_clock;
+inline double seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
 
 // The priority of requests: those of a higher one are computed before all others that wait.
 enum class Priority : uint8_t { high, normal, low };

@@ -22,8 +22,6 @@ namespace {
 
 constexpr std::string_view kJson = "application/json";
 
-double seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
-
 void answer(Exchange& exchange, std::string_view type, std::string reply) {
   exchange.status = 200;
   exchange.content_type = type;

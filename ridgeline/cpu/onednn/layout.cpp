@@ -46,7 +46,7 @@ bool converts(const Value& value, const Format& from, const Format& to) {
   return from.empty() ? after.has_value() : before.has_value() && (to.empty() || after.has_value());
 }
 
-std::unique_ptr<Step> prepare(const Span&, const Binding& binding) {
+std::unique_ptr<Step> prepare_reorder(const Span&, const Binding& binding) {
   return checked("cpu.reorder.onednn", [&] {
     const auto before = parse(binding.from()), after = parse(binding.to());
     const Value value = binding.converted();
@@ -99,7 +99,7 @@ Kernel reorder_kernel() {
   Kernel impl;
   impl.name = "cpu.reorder.onednn";
   impl.converts = converts;
-  impl.prepare = prepare;
+  impl.prepare = prepare_reorder;
   return impl;
 }
 

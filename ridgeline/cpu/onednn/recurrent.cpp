@@ -190,7 +190,7 @@ class RnnStep final : public Step {
   std::unordered_map<int, dnnl::memory> arguments_;
 };
 
-Cover covers(const Rest& rest) {
+Cover covers_onednn_rnn(const Rest& rest) {
   const auto* op = rest.get<Rnn>(0);
   if (op == nullptr) return Cover::no("the next op is no rnn");
   if (op->y.dtype != DType::fp32) return Cover::no("fp32 only");
@@ -213,7 +213,7 @@ KernelTable onednn_recurrent_kernels() {
   kernel.traits.precisions = {Precision::fp32};
   kernel.traits.library = Library::onednn;
   kernel.traits.vendor = true;
-  kernel.covers = covers;
+  kernel.covers = covers_onednn_rnn;
   kernel.prepare = [](const Span& span, const Binding& binding) {
     return checked(kRnn, [&]() -> std::unique_ptr<Step> {
       return std::make_unique<RnnStep>(span.get<Rnn>(0), binding);

@@ -5,7 +5,7 @@ namespace ridgeline::cpu::simd {
 namespace {
 
 template <typename Op>
-Cover covers(const Rest& rest) {
+Cover covers_batch_norm(const Rest& rest) {
   const std::string reason = refuses(rest, &Op::x);
   return reason.empty() ? Cover::of(1) : Cover::no(reason);
 }
@@ -70,11 +70,11 @@ std::unique_ptr<Step> prepare_grad(const Span& span, const Binding& binding) {
 KernelTable batch_norm_kernels() {
   Kernel norm;
   norm.name = "cpu.batch_norm.simd";
-  norm.covers = covers<BatchNorm>;
+  norm.covers = covers_batch_norm<BatchNorm>;
   norm.prepare = prepare_norm;
   Kernel grad;
   grad.name = "cpu.batch_norm_grad.simd";
-  grad.covers = covers<BatchNormGrad>;
+  grad.covers = covers_batch_norm<BatchNormGrad>;
   grad.prepare = prepare_grad;
   return computing_in(kFloatAndDouble, {norm, grad});
 }

@@ -459,7 +459,7 @@ class ConvNetStep final : public Step {
   std::atomic<int64_t> next_{0};
 };
 
-Cover covers(const Rest& rest) {
+Cover covers_conv_net(const Rest& rest) {
   const auto takes = [&](size_t at) {
     if (rest.looks != nullptr) ++*rest.looks;
     const Op& op = rest.program.ops[at];
@@ -495,7 +495,7 @@ Cover covers(const Rest& rest) {
 KernelTable conv_net_kernels() {
   Kernel kernel;
   kernel.name = "cpu.conv_net.nhwc";
-  kernel.covers = covers;
+  kernel.covers = covers_conv_net;
   kernel.prepare = [](const Span& span, const Binding& binding) -> std::unique_ptr<Step> {
     const Rest rest{span.program, span.begin, binding.runtime()};
     return std::make_unique<ConvNetStep>(Stretch(rest, span.size()), binding);

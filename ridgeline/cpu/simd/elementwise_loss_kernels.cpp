@@ -9,7 +9,7 @@ template <typename Op>
 constexpr bool kSquaredError = std::is_same_v<Op, Mse> || std::is_same_v<Op, MseGrad>;
 
 template <typename Op>
-Cover covers(const Rest& rest) {
+Cover covers_elementwise_loss(const Rest& rest) {
   const std::string reason = refuses(rest, &Op::x);
   if (!reason.empty()) return Cover::no(reason);
   const auto& op = *rest.get<Op>(0);
@@ -88,10 +88,11 @@ std::unique_ptr<Step> prepare_grad(const Span& span, const Binding& binding) {
 }
 
 template <typename Op>
-Kernel kernel(const char* name, std::unique_ptr<Step> (*prepare)(const Span&, const Binding&)) {
+Kernel loss_kernel(const char* name,
+                   std::unique_ptr<Step> (*prepare)(const Span&, const Binding&)) {
   Kernel kernel;
   kernel.name = name;
-  kernel.covers = covers<Op>;
+  kernel.covers = covers_elementwise_loss<Op>;
   kernel.prepare = prepare;
   return kernel;
 }
@@ -101,11 +102,11 @@ Kernel kernel(const char* name, std::unique_ptr<Step> (*prepare)(const Span&, co
 KernelTable elementwise_loss_kernels() {
   return computing_in(
       kFloatAndDouble,
-      {kernel<Mse>("cpu.mse.simd", prepare_loss<Mse>),
-       kernel<MseGrad>("cpu.mse_grad.simd", prepare_grad<MseGrad>),
-       kernel<ElementwiseLoss>("cpu.elementwise_loss.simd", prepare_loss<ElementwiseLoss>),
-       kernel<ElementwiseLossGrad>("cpu.elementwise_loss_grad.simd",
-                                   prepare_grad<ElementwiseLossGrad>)});
+      {loss_kernel<Mse>("cpu.mse.simd", prepare_loss<Mse>),
+       loss_kernel<MseGrad>("cpu.mse_grad.simd", prepare_grad<MseGrad>),
+       loss_kernel<ElementwiseLoss>("cpu.elementwise_loss.simd", prepare_loss<ElementwiseLoss>),
+       loss_kernel<ElementwiseLossGrad>("cpu.elementwise_loss_grad.simd",
+                                        prepare_grad<ElementwiseLossGrad>)});
 }
 
 }  // namespace ridgeline::cpu::simd

@@ -6,7 +6,7 @@ namespace {
 
 // All operands have x's type, including statistics.
 template <typename Op>
-Cover covers(const Rest& rest) {
+Cover covers_group_norm(const Rest& rest) {
   const std::string reason = refuses(rest, &Op::x);
   if (!reason.empty()) return Cover::no(reason);
   const auto& op = *rest.get<Op>(0);
@@ -30,7 +30,7 @@ GroupNormGrad as_group_norm(const LayerNormGrad& op) {
 }
 
 template <typename Op>
-std::unique_ptr<Step> prepare_norm(const Span& span, const Binding& binding) {
+std::unique_ptr<Step> prepare_group_norm(const Span& span, const Binding& binding) {
   const GroupNorm op = as_group_norm(span.get<Op>(0));
   return with_type(op.x.dtype, [&](auto zero) -> std::unique_ptr<Step> {
     using T = decltype(zero);
@@ -55,7 +55,7 @@ std::unique_ptr<Step> prepare_norm(const Span& span, const Binding& binding) {
 }
 
 template <typename Op>
-std::unique_ptr<Step> prepare_grad(const Span& span, const Binding& binding) {
+std::unique_ptr<Step> prepare_group_grad(const Span& span, const Binding& binding) {
   const GroupNormGrad op = as_group_norm(span.get<Op>(0));
   return with_type(op.x.dtype, [&](auto zero) -> std::unique_ptr<Step> {
     using T = decltype(zero);
@@ -92,20 +92,20 @@ std::unique_ptr<Step> prepare_grad(const Span& span, const Binding& binding) {
 KernelTable group_norm_kernels() {
   Kernel norm;
   norm.name = "cpu.group_norm.simd";
-  norm.covers = covers<GroupNorm>;
-  norm.prepare = prepare_norm<GroupNorm>;
+  norm.covers = covers_group_norm<GroupNorm>;
+  norm.prepare = prepare_group_norm<GroupNorm>;
   Kernel grad;
   grad.name = "cpu.group_norm_grad.simd";
-  grad.covers = covers<GroupNormGrad>;
-  grad.prepare = prepare_grad<GroupNormGrad>;
+  grad.covers = covers_group_norm<GroupNormGrad>;
+  grad.prepare = prepare_group_grad<GroupNormGrad>;
   Kernel layer;
   layer.name = "cpu.layer_norm.simd";
-  layer.covers = covers<LayerNorm>;
-  layer.prepare = prepare_norm<LayerNorm>;
+  layer.covers = covers_group_norm<LayerNorm>;
+  layer.prepare = prepare_group_norm<LayerNorm>;
   Kernel layer_grad;
   layer_grad.name = "cpu.layer_norm_grad.simd";
-  layer_grad.covers = covers<LayerNormGrad>;
-  layer_grad.prepare = prepare_grad<LayerNormGrad>;
+  layer_grad.covers = covers_group_norm<LayerNormGrad>;
+  layer_grad.prepare = prepare_group_grad<LayerNormGrad>;
   return computing_in(kFloatAndDouble, {norm, grad, layer, layer_grad});
 }
 

@@ -63,7 +63,7 @@ size_t lay_out(GradAndSumStep<T>& step, std::byte* base, const LinearGradW& op) 
   return scratch.bytes();
 }
 
-Cover covers(const Rest& rest) {
+Cover covers_linear_sum(const Rest& rest) {
   const std::string reason = refuses(rest, &LinearGradW::dy);
   if (!reason.empty()) return Cover::no(reason);
   const LinearGradW& op = *rest.get<LinearGradW>(0);
@@ -87,7 +87,7 @@ Cover covers(const Rest& rest) {
 }
 
 template <typename T>
-std::unique_ptr<Step> prepare(const Span& span, const Binding& binding) {
+std::unique_ptr<Step> prepare_linear_sum(const Span& span, const Binding& binding) {
   const auto& op = span.get<LinearGradW>(0);
   const auto& start = span.get<AllReduceStart>(1);
   GradAndSumStep<T> step{cpu_runtime(binding.runtime()).pool(),
@@ -125,10 +125,10 @@ Kernel linear_grad_w_sum_kernel() {
   Kernel kernel;
   kernel.name = "cpu.linear_grad_w_all_reduce.simd";
   kernel.traits.precisions = kFloatAndDouble;
-  kernel.covers = covers;
+  kernel.covers = covers_linear_sum;
   kernel.prepare = [](const Span& span, const Binding& binding) {
     return with_type(span.get<LinearGradW>(0).dy.dtype,
-                     [&](auto zero) { return prepare<decltype(zero)>(span, binding); });
+                     [&](auto zero) { return prepare_linear_sum<decltype(zero)>(span, binding); });
   };
   return kernel;
 }

@@ -110,7 +110,7 @@ class SharedTrainStep final : public Step {
   SharedMlpStep<T> shared_;
 };
 
-Cover covers(const Rest& rest) {
+Cover covers_mlp_shared(const Rest& rest) {
   const AloneStep alone = alone_step(rest);
   if (!alone.refusal.empty()) return Cover::no(alone.refusal);
   const MlpStepOps ops = match_mlp_step({alone.program, 0, rest.runtime});
@@ -147,7 +147,7 @@ Cover covers(const Rest& rest) {
   return cover;
 }
 
-std::unique_ptr<Step> prepare(const Span& span, const Binding& binding) {
+std::unique_ptr<Step> prepare_mlp_shared(const Span& span, const Binding& binding) {
   const AloneStep alone = alone_step({span.program, span.begin, binding.runtime()});
   const MlpStepOps ops = match_mlp_step({alone.program, 0, binding.runtime()});
   return with_type(ops.inputs->y.dtype, [&](auto zero) -> std::unique_ptr<Step> {
@@ -160,8 +160,8 @@ std::unique_ptr<Step> prepare(const Span& span, const Binding& binding) {
 Kernel mlp_shared_kernel() {
   Kernel kernel;
   kernel.name = "cpu.mlp_train_all_reduce.shared";
-  kernel.covers = covers;
-  kernel.prepare = prepare;
+  kernel.covers = covers_mlp_shared;
+  kernel.prepare = prepare_mlp_shared;
   return kernel;
 }
 

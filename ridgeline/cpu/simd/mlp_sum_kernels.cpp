@@ -177,7 +177,7 @@ class MlpGradientStep final : public Step {
 
 constexpr MlpStepExtras kExtras{.dropout = true};
 
-Cover covers(const Rest& rest) {
+Cover covers_mlp_sum(const Rest& rest) {
   const AloneStep alone = alone_step(rest);
   if (!alone.refusal.empty()) return Cover::no(alone.refusal);
   const MlpStepOps ops = match_mlp_step({alone.program, 0, rest.runtime}, kExtras);
@@ -201,7 +201,7 @@ Cover covers(const Rest& rest) {
   return cover;
 }
 
-std::unique_ptr<Step> prepare(const Span& span, const Binding& binding) {
+std::unique_ptr<Step> prepare_mlp_sum(const Span& span, const Binding& binding) {
   const AloneStep alone = alone_step({span.program, span.begin, binding.runtime()});
   const MlpStepOps ops = match_mlp_step({alone.program, 0, binding.runtime()}, kExtras);
   return with_type(ops.inputs->y.dtype, [&](auto zero) -> std::unique_ptr<Step> {
@@ -214,8 +214,8 @@ std::unique_ptr<Step> prepare(const Span& span, const Binding& binding) {
 Kernel mlp_gradients_kernel() {
   Kernel kernel;
   kernel.name = "cpu.mlp_gradients_all_reduce.simd";
-  kernel.covers = covers;
-  kernel.prepare = prepare;
+  kernel.covers = covers_mlp_sum;
+  kernel.prepare = prepare_mlp_sum;
   return kernel;
 }
 

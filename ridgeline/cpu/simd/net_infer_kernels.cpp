@@ -117,7 +117,7 @@ size_t own_state(const Op& op) {
          align_up(size_t(ahead_floats(rnn->shape)) * sizeof(float));
 }
 
-Cover covers(const Rest& rest) {
+Cover covers_net_infer(const Rest& rest) {
   const Program& program = rest.program;
   const Misfit misfit{program};
   const auto at = [&](size_t i) -> const Op& {
@@ -397,7 +397,7 @@ class NetInferStep final : public Step {
 KernelTable net_infer_kernels() {
   Kernel kernel;
   kernel.name = "cpu.net_infer.simd";
-  kernel.covers = covers;
+  kernel.covers = covers_net_infer;
   kernel.prepare = [](const Span& span, const Binding& binding) -> std::unique_ptr<Step> {
     return std::make_unique<NetInferStep>(span, binding);
   };

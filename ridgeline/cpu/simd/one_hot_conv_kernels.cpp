@@ -275,8 +275,8 @@ std::unique_ptr<Step> prepare_half_block(const Span& span, const Binding& bindin
 
 // All float operands are of one type here: fp32 or fp64.
 template <typename Op>
-Cover covers(const Rest& rest, const Value Op::*typed, const Value Op::*weight,
-             const Value Op::*bias) {
+Cover covers_one_hot_conv(const Rest& rest, const Value Op::*typed, const Value Op::*weight,
+                          const Value Op::*bias) {
   const std::string reason = refuses(rest, typed);
   if (!reason.empty()) return Cover::no(reason);
   const auto* op = rest.get<Op>(0);
@@ -306,7 +306,7 @@ KernelTable one_hot_conv_kernels() {
   Kernel forward;
   forward.name = "cpu.one_hot_conv1d.simd";
   forward.covers = [](const Rest& rest) {
-    return covers(rest, &OneHotConv1d::y, &OneHotConv1d::w, &OneHotConv1d::b);
+    return covers_one_hot_conv(rest, &OneHotConv1d::y, &OneHotConv1d::w, &OneHotConv1d::b);
   };
   forward.prepare = [](const Span& span, const Binding& binding) {
     const auto& op = span.get<OneHotConv1d>(0);
@@ -316,7 +316,8 @@ KernelTable one_hot_conv_kernels() {
   Kernel grad;
   grad.name = "cpu.one_hot_conv1d_grad_w.simd";
   grad.covers = [](const Rest& rest) {
-    return covers(rest, &OneHotConv1dGradW::dy, &OneHotConv1dGradW::dw, &OneHotConv1dGradW::db);
+    return covers_one_hot_conv(rest, &OneHotConv1dGradW::dy, &OneHotConv1dGradW::dw,
+                               &OneHotConv1dGradW::db);
   };
   grad.prepare = [](const Span& span, const Binding& binding) {
     const auto& op = span.get<OneHotConv1dGradW>(0);

@@ -65,7 +65,7 @@ struct Slices {
   }
 };
 
-Cover covers(const Rest& rest) {
+Cover covers_pool_sparse_grad(const Rest& rest) {
   const auto found = find_pooled_grads(rest);
   if (!found) return Cover::no("the next ops are no gradients of a pool and its convolution");
   const std::string reason = refuse(*found);
@@ -115,7 +115,7 @@ std::unique_ptr<Step> prepare_typed(const PooledGrads& grads, const Binding& bin
 Kernel pool_sparse_grad_kernel() {
   Kernel kernel;
   kernel.name = "cpu.pool_conv2d_grads.pool_sparse";
-  kernel.covers = covers;
+  kernel.covers = covers_pool_sparse_grad;
   kernel.prepare = [](const Span& span, const Binding& binding) {
     const PooledGrads grads = *find_pooled_grads({span.program, span.begin, binding.runtime()});
     return grads.w->x.dtype == DType::fp32 ? prepare_typed<float>(grads, binding)

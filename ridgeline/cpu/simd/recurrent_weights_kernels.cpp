@@ -113,7 +113,7 @@ struct GradW {
 };
 
 template <typename Op, template <typename> class Work>
-Cover covers(const Rest& rest) {
+Cover covers_recurrent_weights(const Rest& rest) {
   const std::string reason = refuses(rest, &Op::gate_gradients);
   if (!reason.empty()) return Cover::no(reason);
   const Op& op = *rest.get<Op>(0);
@@ -172,10 +172,10 @@ std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding) {
 KernelTable recurrent_weight_kernels() {
   Kernel grad_x, grad_w;
   grad_x.name = "cpu.rnn_grad_x.simd";
-  grad_x.covers = covers<RnnGradX, GradX>;
+  grad_x.covers = covers_recurrent_weights<RnnGradX, GradX>;
   grad_x.prepare = prepare_grad_x;
   grad_w.name = "cpu.rnn_grad_w.simd";
-  grad_w.covers = covers<RnnGradW, GradW>;
+  grad_w.covers = covers_recurrent_weights<RnnGradW, GradW>;
   grad_w.prepare = prepare_grad_w;
   return computing_in(kFloatAndDouble, {grad_x, grad_w});
 }

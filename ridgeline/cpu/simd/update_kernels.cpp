@@ -107,7 +107,7 @@ Cover covers_norm(const Rest& rest) {
 }
 
 template <typename T>
-std::unique_ptr<Step> prepare_norm(const GlobalNorm& op, const Binding& binding) {
+std::unique_ptr<Step> prepare_global_norm(const GlobalNorm& op, const Binding& binding) {
   struct Block {
     const T* data;
     int64_t count;
@@ -147,7 +147,8 @@ Kernel norm_kernel() {
   kernel.prepare = [](const Span& span, const Binding& binding) {
     const auto& op = span.get<GlobalNorm>(0);
     const bool narrow = op.grads.empty() || op.grads.front().dtype == DType::fp32;
-    return narrow ? prepare_norm<float>(op, binding) : prepare_norm<double>(op, binding);
+    return narrow ? prepare_global_norm<float>(op, binding)
+                  : prepare_global_norm<double>(op, binding);
   };
   return kernel;
 }

@@ -6,7 +6,7 @@ namespace ridgeline::cpu::simd {
 namespace {
 
 template <typename Op>
-Cover covers(const Rest& rest) {
+Cover covers_weighted_xent(const Rest& rest) {
   const std::string reason = refuses(rest, &Op::x);
   if (!reason.empty()) return Cover::no(reason);
   const auto& op = *rest.get<Op>(0);
@@ -60,7 +60,7 @@ struct XentCall {
   ThreadPool& pool;
 };
 
-std::unique_ptr<Step> prepare_loss(const Span& span, const Binding& binding) {
+std::unique_ptr<Step> prepare_weighted_loss(const Span& span, const Binding& binding) {
   const auto& op = span.get<SoftmaxXent>(0);
   return with_type(op.x.dtype, [&](auto zero) -> std::unique_ptr<Step> {
     using T = decltype(zero);
@@ -69,7 +69,7 @@ std::unique_ptr<Step> prepare_loss(const Span& span, const Binding& binding) {
   });
 }
 
-std::unique_ptr<Step> prepare_grad(const Span& span, const Binding& binding) {
+std::unique_ptr<Step> prepare_weighted_grad(const Span& span, const Binding& binding) {
   const auto& op = span.get<SoftmaxXentGrad>(0);
   return with_type(op.x.dtype, [&](auto zero) -> std::unique_ptr<Step> {
     using T = decltype(zero);
@@ -84,12 +84,12 @@ std::unique_ptr<Step> prepare_grad(const Span& span, const Binding& binding) {
 KernelTable weighted_xent_kernels() {
   Kernel loss;
   loss.name = "cpu.weighted_xent.simd";
-  loss.covers = covers<SoftmaxXent>;
-  loss.prepare = prepare_loss;
+  loss.covers = covers_weighted_xent<SoftmaxXent>;
+  loss.prepare = prepare_weighted_loss;
   Kernel grad;
   grad.name = "cpu.weighted_xent_grad.simd";
-  grad.covers = covers<SoftmaxXentGrad>;
-  grad.prepare = prepare_grad;
+  grad.covers = covers_weighted_xent<SoftmaxXentGrad>;
+  grad.prepare = prepare_weighted_grad;
   return computing_in(kFloatAndDouble, {loss, grad});
 }
 

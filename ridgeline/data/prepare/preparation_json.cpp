@@ -116,7 +116,7 @@ Feature read_category(StrictObject& in) {
   return f;
 }
 
-Feature read_image(StrictObject& in) {
+Feature read_image_options(StrictObject& in) {
   ImageFeature f;
   f.field = in.text("field");
   f.shape = in.shape("shape");
@@ -155,7 +155,7 @@ Feature read_feature(StrictObject in) {
   const size_t type = in.choice("type", kTypes);
   Feature feature = type < 2    ? Feature(read_number(in, type == 1))
                     : type == 2 ? read_category(in)
-                    : type == 3 ? read_image(in)
+                    : type == 3 ? read_image_options(in)
                                 : read_sequence(in);
   in.finish();
   return feature;

@@ -12,7 +12,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kMostBytes = size_t{256} << 20;
-constexpr int kMostDepth = 8;
+constexpr int kMostStrictDepth = 8;
 
 }  // namespace
 
@@ -28,7 +28,7 @@ Json parse_strict_json(std::string_view text, const std::string& origin, ErrorKi
   bool deep = false;
   const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
     using Event = Json::parse_event_t;
-    if (depth >= kMostDepth) deep = true;
+    if (depth >= kMostStrictDepth) deep = true;
     if (event == Event::object_start) keys.emplace_back();
     if (event == Event::object_end && !keys.empty()) keys.pop_back();
     if (event == Event::key && !keys.empty()) {

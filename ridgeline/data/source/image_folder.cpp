@@ -39,7 +39,7 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
   return entries;
 }
 
-bool is_folder(const fs::path& path) {
+bool is_subfolder(const fs::path& path) {
   std::error_code ignored;  // a file that cannot be examined is refused when it is opened
   return fs::is_directory(path, ignored);
 }
@@ -117,7 +117,7 @@ void add_class(ImageFolder& folder, const fs::path& path) {
   const auto label = int32_t(folder.classes.size());
   const size_t before = folder.files.size();
   for (const fs::path& entry : entries_of(path)) {
-    if (is_folder(entry)) {
+    if (is_subfolder(entry)) {
       throw_error(ErrorKind::data,
                   "{}: a folder inside the class {}; put the images right into the class folder",
                   entry.string(), quote(path.filename().string()));
@@ -149,7 +149,7 @@ ImageFolder scan_image_folder(const fs::path& path) {
   folder.path = path;
   std::vector<fs::path> beside;
   for (const fs::path& entry : entries_of(path)) {
-    is_folder(entry) ? add_class(folder, entry) : beside.push_back(entry);
+    is_subfolder(entry) ? add_class(folder, entry) : beside.push_back(entry);
   }
   for (const fs::path& file : beside) {
     if (!is_image(file)) continue;

@@ -13,7 +13,7 @@
 namespace ridgeline::data {
 namespace {
 
-constexpr int kMostDepth = 4;  // an object of arrays of arrays; nlohmann counts from 0
+constexpr int kMostTableDepth = 4;  // an object of arrays of arrays; nlohmann counts from 0
 
 class JsonTable {
  public:
@@ -54,8 +54,8 @@ class JsonTable {
     using Event = nlohmann::ordered_json::parse_event_t;
     const auto note = [&](int depth, Event event, nlohmann::ordered_json& value) {
       if (depth == 1 && event == Event::key) keys.push_back(value.get<std::string>());
-      deep = deep || depth >= kMostDepth;
-      return depth < kMostDepth;
+      deep = deep || depth >= kMostTableDepth;
+      return depth < kMostTableDepth;
     };
     auto object = nlohmann::ordered_json::parse(line.text, note, false);
     if (deep) refuse(line, "has arrays or objects inside one another too deeply");

@@ -15,10 +15,8 @@
 namespace ridgeline::data {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr int64_t kLengthBytes = 8, kMostHeader = 100'000'000;
-constexpr int kMostDepth = 4;
+constexpr int kMostHeaderDepth = 4;
 
 struct TypeName {
   std::string_view name;
@@ -49,17 +47,18 @@ struct Entry {
   throw_error(ErrorKind::data, "{}: damaged safetensors file: {}; get it again", file, what);
 }
 
-Json parse_header(const std::string& text, const std::string& file) {
+nlohmann::ordered_json parse_header(const std::string& text, const std::string& file) {
   std::set<std::string> keys;
   bool deep = false, twice = false;
-  const auto note = [&](int depth, Json::parse_event_t event, Json& value) {
-    if (depth == 1 && event == Json::parse_event_t::key) {
+  const auto note = [&](int depth, nlohmann::ordered_json::parse_event_t event,
+                        nlohmann::ordered_json& value) {
+    if (depth == 1 && event == nlohmann::ordered_json::parse_event_t::key) {
       twice = twice || !keys.insert(value.get<std::string>()).second;
     }
-    deep = deep || depth >= kMostDepth;
-    return depth < kMostDepth;
+    deep = deep || depth >= kMostHeaderDepth;
+    return depth < kMostHeaderDepth;
   };
-  Json header = Json::parse(text, note, false);
+  nlohmann::ordered_json header = nlohmann::ordered_json::parse(text, note, false);
   if (deep || twice || !header.is_object()) {
     refuse(file, twice ? "its header names a tensor twice" : "its header is no JSON object");
   }
@@ -67,14 +66,16 @@ Json parse_header(const std::string& text, const std::string& file) {
 }
 
 // Returns an integer of a list; throws if there is none.
-int64_t whole_at(const Json& list, size_t place, const std::string& name, const std::string& file) {
+int64_t whole_at(const nlohmann::ordered_json& list, size_t place, const std::string& name,
+                 const std::string& file) {
   const bool good = list.is_array() && place < list.size() && list[place].is_number_unsigned() &&
                     list[place].get<uint64_t>() <= uint64_t{1} << 62;
   if (!good) refuse(file, fmt::format("the entry of {} is not as it should be", quote(name)));
   return int64_t(list[place].get<uint64_t>());
 }
 
-Entry read_entry(const std::string& name, const Json& json, int64_t data, const std::string& file) {
+Entry read_entry(const std::string& name, const nlohmann::ordered_json& json, int64_t data,
+                 const std::string& file) {
   Entry entry;
   entry.name = name;
   const auto fits = json.is_object() && json.contains("dtype") && json["dtype"].is_string() &&
@@ -125,7 +126,7 @@ std::vector<Field> read_safetensors(const std::filesystem::path& path) {
   }
   std::string text(size_t(length), '\0');
   read_at(*file, kLengthBytes, std::as_writable_bytes(std::span(text)));
-  const Json header = parse_header(text, file->name());
+  const nlohmann::ordered_json header = parse_header(text, file->name());
   const int64_t data = kLengthBytes + int64_t(length);
   std::vector<Entry> entries;
   for (const auto& [name, json] : header.items()) {
