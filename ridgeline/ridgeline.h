@@ -239,7 +239,8 @@ class Predictor {
   ~Predictor();
 
   int64_t batch() const;
-  ArrayType input_type() const;  // float32 or uint8
+  ArrayType input_type() const;  // float32 or uint8; int32 for codes above 255
+  int64_t codes() const;         // samples are codes below this; 0: they are numbers
   const std::vector<int64_t>& input_shape() const;
   int64_t outputs() const;
   // As Model::predict(), for 1 to batch() samples of input_type() in row-major order: writes

@@ -3,6 +3,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <chrono>
+
 #include "python/src/compute.h"
 #include "python/src/train.h"
 
@@ -18,6 +21,35 @@ std::optional<GpuQueue> queue_of(Model& model, nb::handle x) {
   return model.queue();
 }
 
+// Calls compute(samples, first) without Python's lock for one part of the samples after another,
+// and lets Python handle signals in between, so that Ctrl-C ends a long call.
+template <typename F>
+void in_parts(const Array& all, F compute) {
+  constexpr int64_t kBatch = 256;  // of the models that this module makes
+  constexpr auto kShort = std::chrono::milliseconds(20);
+  const int64_t count = all.gpu >= 0 || all.shape.empty() ? 0 : all.shape[0];
+  if (count <= kBatch) {
+    const nb::gil_scoped_release unlocked;
+    compute(all, int64_t{0});
+    return;
+  }
+  const bool wide = all.type == ArrayType::int64 || all.type == ArrayType::float64;
+  int64_t bytes = all.type == ArrayType::uint8 ? 1 : wide ? 8 : 4;
+  for (size_t i = 1; i < all.shape.size(); ++i) bytes *= all.shape[i];
+  Array part = all;
+  for (int64_t first = 0, size = kBatch; first < count; first += part.shape[0]) {
+    part.data = static_cast<const std::byte*>(all.data) + first * bytes;
+    part.shape[0] = std::min(size, count - first);
+    const auto begin = std::chrono::steady_clock::now();
+    {
+      const nb::gil_scoped_release unlocked;
+      compute(part, first);
+    }
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    if (std::chrono::steady_clock::now() - begin < kShort) size *= 2;
+  }
+}
+
 nb::object predict(nb::object self, nb::handle x, nb::handle out) {
   about_to_compute();
   Model& model = nb::cast<Model&>(self);
@@ -31,10 +63,9 @@ nb::object predict(nb::object self, nb::handle x, nb::handle out) {
                               .c_str());
   }
   Answers answers(out, shape, gpu, self, queue ? &*queue : nullptr);
-  {
-    const nb::gil_scoped_release unlocked;
-    model.predict(samples.array(), answers.data(), gpu);
-  }
+  in_parts(samples.array(), [&](const Array& part, int64_t first) {
+    model.predict(part, answers.data() + first * shape[1], gpu);
+  });
   return answers.object();
 }
 
@@ -44,8 +75,10 @@ nb::object predict_classes(Model& model, nb::handle x) {
   const Borrowed samples(x, "x", queue ? &*queue : nullptr);
   int32_t* to = nullptr;
   nb::object answer = new_array<int32_t>({samples.samples()}, to);
-  const nb::gil_scoped_release unlocked;
-  model.predict_classes(samples.array(), {to, size_t(samples.samples())});
+  in_parts(samples.array(), [&](const Array& part, int64_t first) {
+    const int64_t count = part.shape.empty() ? 0 : part.shape[0];
+    model.predict_classes(part, {to + first, size_t(count)});
+  });
   return answer;
 }
 

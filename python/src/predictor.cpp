@@ -41,8 +41,36 @@ struct Handle {
       : predictor(model, options),
         queue(predictor.queue()),
         shape(predictor.input_shape()),
-        type(predictor.input_type() == ArrayType::uint8 ? "uint8" : "float32") {}
+        type(name_of(predictor.input_type())) {}
+  static const char* name_of(ArrayType type) {
+    return type == ArrayType::uint8 ? "uint8" : type == ArrayType::int32 ? "int32" : "float32";
+  }
 };
+
+template <typename From, typename To>
+void convert_codes(const void* from, std::span<To> to, int64_t codes) {
+  for (size_t i = 0; i < to.size(); ++i) {
+    const From code = static_cast<const From*>(from)[i];
+    if (code < 0 || int64_t(code) >= codes) {
+      throw nb::value_error(("x: got the code " + std::to_string(code) + ", expected codes below " +
+                             std::to_string(codes))
+                                .c_str());
+    }
+    to[i] = To(code);
+  }
+}
+
+// Returns codes that were given as other integers in the handle's type.
+template <typename To>
+std::vector<To> codes_as(const Array& array, int64_t codes) {
+  int64_t count = 1;
+  for (const int64_t extent : array.shape) count *= extent;
+  std::vector<To> made(static_cast<size_t>(count));
+  if (array.type == ArrayType::int64) convert_codes<int64_t>(array.data, std::span(made), codes);
+  if (array.type == ArrayType::int32) convert_codes<int32_t>(array.data, std::span(made), codes);
+  if (array.type == ArrayType::uint8) convert_codes<uint8_t>(array.data, std::span(made), codes);
+  return made;
+}
 
 // Keeps out a second thread, which would compute in the same memory.
 class Turn {
@@ -62,9 +90,14 @@ class Turn {
   Handle& handle_;
 };
 
-// Accepts samples only in the network's own type and shape.
+bool converts(const Handle& handle, const View& view) {
+  const bool integers = view.type == "int64" || view.type == "int32" || view.type == "uint8";
+  return handle.predictor.codes() > 0 && view.gpu < 0 && integers && view.type != handle.type;
+}
+
+// Accepts samples only in the network's own type (codes in any type of integers) and shape.
 void check_samples(const Handle& handle, const View& view) {
-  if (view.type != handle.type) {
+  if (view.type != handle.type && !converts(handle, view)) {
     throw nb::type_error(("x: got an array of " + view.type + ", expected " + handle.type).c_str());
   }
   const bool fits = view.rank == int(handle.shape.size()) + 1 &&
@@ -99,6 +132,17 @@ nb::object run(nb::handle self, nb::handle x, nb::handle out) {
   const View& view = held.view();
   check_samples(handle, view);
   const int64_t shape[] = {view.shape[0], handle.predictor.outputs()};
+  if (converts(handle, view)) {
+    const Borrowed ordered(x, "x", &handle.queue);
+    const int64_t codes = handle.predictor.codes();
+    Answers answers(out, shape, view.gpu, self, &handle.queue);
+    if (handle.predictor.input_type() == ArrayType::uint8) {
+      compute(handle, view, codes_as<uint8_t>(ordered.array(), codes).data(), answers.data());
+    } else {
+      compute(handle, view, codes_as<int32_t>(ordered.array(), codes).data(), answers.data());
+    }
+    return answers.object();
+  }
   if (!out.is_none() && view.gpu < 0 && view.row_major()) {
     float* to = handle.known_out(out, shape);
     compute(handle, view, view.data, to != nullptr ? to : handle.take_out(out, shape));

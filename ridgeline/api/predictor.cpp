@@ -30,8 +30,13 @@ Predictor::~Predictor() = default;
 int64_t Predictor::batch() const { return state_->prepared.batch(); }
 
 ArrayType Predictor::input_type() const {
-  return state_->prepared.input_type() == DType::uint8 ? ArrayType::uint8 : ArrayType::float32;
+  const DType type = state_->prepared.input_type();
+  return type == DType::uint8   ? ArrayType::uint8
+         : type == DType::int32 ? ArrayType::int32
+                                : ArrayType::float32;
 }
+
+int64_t Predictor::codes() const { return state_->prepared.codes(); }
 
 const std::vector<int64_t>& Predictor::input_shape() const { return state_->shape; }
 

@@ -1,4 +1,5 @@
 #include "ridgeline/api/config.h"
+#include "ridgeline/api/model.h"
 #include "ridgeline/api/train_arrays.h"
 #include "ridgeline/engine/load_data.h"
 #include "ridgeline/engine/own_data.h"
@@ -18,7 +19,17 @@ Subject subject_of(const Config& config, const std::optional<Samples>& samples) 
   Subject subject;
   if (samples) {
     subject.config = api::parse_for_arrays(config, *samples);
-    subject.set = api::prepare_arrays(subject.config, *samples, std::nullopt, std::nullopt, false);
+    // A net that begins with an embedding takes integers as codes, as Model::create() says.
+    std::optional<Model> model;
+    const nn::Graph& layers = subject.config.layers;
+    if (!layers.empty() && layers[0]->codes_below() > 0 && samples->inputs.shape.size() > 1) {
+      const std::vector<int64_t>& shape = samples->inputs.shape;
+      model = Model::create(config, {shape.begin() + 1, shape.end()});
+    }
+    const data::Preparation* known =
+        model ? &*ModelAccess::state(*model).loaded.preparation : nullptr;
+    subject.set =
+        api::prepare_arrays(subject.config, *samples, std::nullopt, std::nullopt, false, known);
   } else {
     subject.config = ConfigAccess::parse(config);
     subject.set = std::make_shared<data::DataSet>(engine::load_data(subject.config, {}));

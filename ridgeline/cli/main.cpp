@@ -32,7 +32,12 @@ const CLI::App& deepest(const CLI::App& app) {
 
 std::string suggestion(const std::string& word, const std::vector<std::string>& names) {
   const std::vector<std::string_view> views(names.begin(), names.end());
-  const std::string near = nearest(word, views);
+  std::string near = nearest(word, views);
+  constexpr size_t kShort = 5;  // --out
+  for (size_t i = 0; i < names.size() && near.empty(); ++i) {
+    const bool alike = word.starts_with(names[i]) || names[i].starts_with(word);
+    if (alike && std::min(word.size(), names[i].size()) >= kShort) near = names[i];
+  }
   return near.empty() ? "see --help" : fmt::format("did you mean {}?", near);
 }
 
@@ -44,6 +49,23 @@ std::string value_given(const std::string& flag, int argc, char** argv) {
     if (word == flag && i + 1 < argc && argv[i + 1][0] != '-') return argv[i + 1];
   }
   return "VALUE";
+}
+
+// Returns the flag for which a word that stands alone was probably meant: --set KEY VALUE, or a
+// file.
+std::string flag_meant(const CLI::App& command, const std::string& word, int argc, char** argv) {
+  for (int i = 3; i < argc; ++i) {
+    const std::string key = argv[i - 1];
+    if (word == argv[i] && std::string_view("--set") == argv[i - 2] &&
+        key.find('=') == std::string::npos) {
+      return fmt::format("did you mean --set {}={}?", key, word);
+    }
+  }
+  for (const char* flag : {"--input", "--output", "--onnx", "--out"}) {
+    const CLI::Option* option = command.get_option_no_throw(flag);
+    if (option != nullptr && option->empty()) return fmt::format("did you mean {} {}?", flag, word);
+  }
+  return "see --help";
 }
 
 // "unknown flag --treads: did you mean --threads?"
@@ -66,10 +88,16 @@ std::string unknown(const CLI::App& app, int argc, char** argv) {
     }
     return fmt::format("unknown flag {}: {}", word, suggestion(word, names));
   }
+  if (word == "help" || word == "version") {
+    const std::string name = word == "help" && &command != &app ? command.get_name() + " " : "";
+    return fmt::format("unknown command '{0}': did you mean ridgeline {1}--{0}?", word, name);
+  }
   for (const CLI::App* sub : command.get_subcommands([](const CLI::App*) { return true; })) {
     names.push_back(sub->get_name());
   }
-  if (names.empty()) return fmt::format("unexpected argument '{}': see --help", word);
+  if (names.empty()) {
+    return fmt::format("unexpected argument '{}': {}", word, flag_meant(command, word, argc, argv));
+  }
   return fmt::format("unknown command '{}': {}", word, suggestion(word, names));
 }
 
@@ -111,6 +139,12 @@ int run(int argc, char** argv) {
     // A misspelt word is reported as "a command is required" or "extras": name the word.
     if (!app.remaining(true).empty())
       return fail(exit_code(ErrorKind::usage), unknown(app, argc, argv));
+    // Of a command that has others below it, these are what was missing.
+    const CLI::App& command = deepest(app);
+    if (command.get_require_subcommand_min() > 0) {
+      write_stderr(command.help() + "\n");
+      return fail(exit_code(ErrorKind::usage), "a command is required: give one of those above");
+    }
     return fail(exit_code(ErrorKind::usage), std::string(error.what()) + ": see --help");
   }
   return action.run();

@@ -38,6 +38,7 @@ engine::Profile measure(const ProfileFlags& flags, Communicator& ranks) {
   if (is_config(flags.config.config)) {
     engine::Config config = flags.config.load();
     if (options.batch > 0) config.train.batch = options.batch;
+    config.train.batch_named |= options.batch > 0;
     return engine::profile_training(config, flags.config.config, options);
   }
   const engine::Ladder* ladder = ladder_of(flags.config.config);

@@ -5,6 +5,7 @@
 #include "ridgeline/core/device.h"
 #include "ridgeline/core/file.h"
 #include "ridgeline/data/sets.h"
+#include "ridgeline/data/source/detect.h"
 #include "ridgeline/engine/setting_names.h"
 #include "ridgeline/nn/config_limits.h"
 #include "ridgeline/nn/config_table.h"
@@ -140,6 +141,7 @@ DataConfig read_data(nn::ConfigTable table) {
 
 TrainConfig read_train(nn::ConfigTable table) {
   TrainConfig train;
+  train.batch_named = table.has("batch");
   train.batch = table.integer("batch", train.batch, {1, kMostSamples});
   train.epochs = table.integer("epochs", train.epochs, {0, kMostEpochs});
   train.max_steps = table.integer("max_steps", train.max_steps, {0, kMostSteps});
@@ -249,10 +251,31 @@ nn::Model Config::build_model(const Shape& input, Precision precision) const {
   return nn::Model(layers, input, precision == Precision::fp64 ? DType::fp64 : DType::fp32);
 }
 
+// Throws Error(usage) if a file that was given as a config holds samples.
+static void refuse_data(const std::filesystem::path& file) {
+  const data::Content content = data::detect(file).content;
+  if (content == data::Content::text || !data::remedy(content).empty()) return;
+  const char* remedy = content == data::Content::safetensors
+                           ? "eval, infer, profile and serve take models"
+                           : "`ridgeline data describe {} --write-config NET.toml` writes one";
+  throw_error(ErrorKind::usage, "{}: is {}, but a config is wanted; {}", file.string(),
+              data::title(content), fmt::format(fmt::runtime(remedy), file.string()));
+}
+
 Config load_config(const std::filesystem::path& file, const std::vector<std::string>& sets) {
+  std::error_code ignored;
+  if (std::filesystem::exists(file / "config.toml", ignored)) {
+    throw_error(ErrorKind::usage, "{}: is the folder of a run; give the config in it, {}",
+                file.string(), (file / "config.toml").string());
+  }
   const std::vector<std::byte> bytes = read_file(file, ErrorKind::usage, nn::kMostConfigBytes);
   const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  return parse_config(text, file.string(), sets);
+  try {
+    return parse_config(text, file.string(), sets);
+  } catch (const Error&) {
+    if (file.extension() != ".toml") refuse_data(file);
+    throw;
+  }
 }
 
 Config parse_config(const std::string& text, const std::string& origin,
@@ -326,8 +349,10 @@ std::string to_toml(const Config& config) {
     text += "]\n";
   }
   const TrainConfig& train = config.train;
-  text += fmt::format("\n[train]\nbatch = {}\nepochs = {}\nmax_steps = {}\nseed = {}\n",
-                      train.batch, train.epochs, train.max_steps, train.seed);
+  text += "\n[train]\n";
+  if (train.batch_named) text += fmt::format("batch = {}\n", train.batch);
+  text += fmt::format("epochs = {}\nmax_steps = {}\nseed = {}\n", train.epochs, train.max_steps,
+                      train.seed);
   text += fmt::format("shuffle = {}\ndrop_last = {}\n", train.shuffle, train.drop_last);
   if (train.loss_named) text += fmt::format("loss = {}\n", nn::to_toml(train.loss));
   text += fmt::format("optimizer = {}\nschedule = {}\n", nn::to_toml(train.optimizer),

@@ -55,6 +55,7 @@ struct DataConfig {
 
 struct TrainConfig {
   int64_t batch = 128;
+  bool batch_named = true;  // false: shrinks to the training set (engine::settled)
   int64_t epochs = 1;
   int64_t max_steps = 0;  // 0: no limit
   uint64_t seed = 1;

@@ -215,11 +215,23 @@ void Evaluator::share_outputs() {
 double Evaluator::loss_of_probabilities() const {
   if (!keeps_outputs()) return std::numeric_limits<double>::quiet_NaN();
   constexpr double kLeast = std::numeric_limits<float>::min();
+  const auto log = [&](double p) { return std::log(std::max(kLeast, p)); };
+  if (source_->has_values()) {
+    const auto targets = source_->targets.span<const float>();
+    const std::vector<double>& weight = base_.loss.pos_weight;
+    double sum = 0;
+    for (size_t i = 0; i < targets.size(); ++i) {
+      const double p = outputs_[i], t = targets[i];
+      const double positive =
+          weight.empty() ? 1 : weight[i % size_t(source_->outputs()) % weight.size()];
+      sum -= positive * t * log(p) + (1 - t) * log(1 - p);
+    }
+    return sum / double(targets.size());
+  }
   const auto labels = source_->targets.span<const int32_t>();
   double loss = 0;
   for (size_t i = 0; i < labels.size(); ++i) {
-    loss -= std::log(
-        std::max(kLeast, double(outputs_[i * size_t(source_->outputs()) + size_t(labels[i])])));
+    loss -= log(outputs_[i * size_t(source_->outputs()) + size_t(labels[i])]);
   }
   return loss / double(labels.size());
 }
@@ -261,9 +273,9 @@ Evaluation Evaluator::run(const Weights& weights) {
   result.accuracy = main_->lowered().correct ? double(result.correct) / double(result.targets)
                                              : std::numeric_limits<double>::quiet_NaN();
   if (keeps_outputs() && shared_) share_outputs();
-  if (nn::gives_probabilities(model_.graph()) && !source_->has_values()) {
-    result.loss = loss_of_probabilities();
-  }
+  const bool values =
+      source_->has_values() && base_.loss.kind != nn::LossKind::binary_cross_entropy;
+  if (nn::gives_probabilities(model_.graph()) && !values) result.loss = loss_of_probabilities();
   if (keeps_outputs() && !model_.graph().heads().empty()) {
     result.heads = score_heads(model_, *source_, outputs_, units_);
   } else if (keeps_outputs()) {

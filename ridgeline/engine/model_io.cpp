@@ -185,6 +185,12 @@ LoadedModel load_tensors(const nn::TensorFile& tensors, const ModelOptions& opti
 }  // namespace
 
 LoadedModel load_model(const std::filesystem::path& file, const ModelOptions& options) {
+  if (file.extension() == ".toml") {
+    throw_error(ErrorKind::model,
+                "{0}: is a config, but a model is wanted; `ridgeline train {0} --out DIR` trains "
+                "one: give DIR",
+                file.string());
+  }
   if (onnx::is_onnx_file(file)) return load_onnx(file, options);
   const std::filesystem::path path = model_path(file);
   return load_tensors(read_tensors([&] { return nn::TensorFile::read(path); }), options);

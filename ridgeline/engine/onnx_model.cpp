@@ -173,9 +173,9 @@ OnnxExport export_onnx(const LoadedModel& loaded, int64_t opset, bool half_weigh
   options.half_weights = half_weights;
   set_input(loaded, options);
   const nn::LossKind loss = loaded.config.train.loss.kind;
-  const bool softmax = !nn::gives_probabilities(loaded.model.graph());  // an ensemble has its own
-  if (loss == nn::LossKind::cross_entropy && softmax) options.end = End::softmax;
-  if (loss == nn::LossKind::binary_cross_entropy) options.end = End::sigmoid;
+  const bool logits = !nn::gives_probabilities(loaded.model.graph());  // else an ensemble
+  if (loss == nn::LossKind::cross_entropy && logits) options.end = End::softmax;
+  if (loss == nn::LossKind::binary_cross_entropy && logits) options.end = End::sigmoid;
   if (loaded.preparation && loaded.preparation->target()->kind == data::TargetKind::values) {
     const data::Target& target = *loaded.preparation->target();
     const auto outputs = size_t(loaded.model.output().numel());

@@ -48,7 +48,7 @@ HostTensor make_targets(const FieldSet& set, const data::Target& target,
 using SharedPreparation = std::shared_ptr<const Preparation>;
 
 // `samples` are the windows' first timesteps if the preparation makes windows. Inputs of at least
-// `least_mapped` bytes stay in their file if they can.
+// `least_mapped` bytes stay in their file, or their categories stay codes, if they can.
 SampleSet make_samples(const FieldSet& set, const SharedPreparation& prepared,
                        std::span<const int64_t> samples, std::string name,
                        std::optional<int64_t> least_mapped = std::nullopt) {
@@ -61,7 +61,10 @@ SampleSet make_samples(const FieldSet& set, const SharedPreparation& prepared,
   SampleSet result;
   const int64_t bytes = int64_t(samples.size()) * preparation.input_shape().numel() *
                         int64_t(size_of(input_dtype(preparation)));
-  if (least_mapped && bytes >= *least_mapped) result.source = mapped_inputs(set, prepared, samples);
+  if (least_mapped && bytes >= *least_mapped) {
+    result.source = mapped_inputs(set, prepared, samples);
+    if (!result.source) result.source = coded_inputs(set, prepared, samples);
+  }
   if (!result.source) result.inputs = make_inputs(set, preparation, samples);
   result.lengths = make_lengths(set, preparation, samples);
   std::vector<int64_t> at(samples.begin(), samples.end());
@@ -393,6 +396,10 @@ Config settled(Config config, const data::DataSet& set) {
                          : labels                ? nn::LossKind::binary_cross_entropy
                                                  : nn::LossKind::mse};
     config.train.loss_named = true;
+  }
+  if (!config.train.batch_named && set.train.streams == 0) {
+    config.train.batch = std::clamp<int64_t>(set.train.size(), 1, config.train.batch);
+    config.train.batch_named = true;
   }
   return config;
 }

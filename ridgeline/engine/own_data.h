@@ -73,8 +73,8 @@ bool leaves_unchanged(const data::Preparation& preparation);
 data::SampleSet load_prepared(const std::filesystem::path& path, const std::string& target,
                               const data::Preparation& preparation, const Config& config);
 
-// Returns the config completed from the data: the loss, if none is named, and the columns of a
-// column_embedding.
+// Returns the config completed from the data: the loss and the batch, if none is named, and the
+// columns of a column_embedding.
 Config settled(Config config, const data::DataSet& set);
 
 }  // namespace ridgeline::engine

@@ -35,6 +35,12 @@ std::shared_ptr<const data::InputSource> mapped_inputs(
     const data::FieldSet& set, std::shared_ptr<const data::Preparation> preparation,
     std::span<const int64_t> samples);
 
+// Prepares the samples of a table but for its categories, whose one-hot features are made when they
+// are needed; null if there are none, or windows or sequences.
+std::shared_ptr<const data::InputSource> coded_inputs(
+    const data::FieldSet& set, std::shared_ptr<const data::Preparation> preparation,
+    std::span<const int64_t> samples);
+
 // Appends the inputs of the samples [begin, end) in the model's input type. Each sequence is
 // preceded by its number of timesteps, an int32.
 void append_inputs(const data::FieldSet& set, const data::Preparation& preparation, int64_t begin,

@@ -21,8 +21,9 @@ Shape timestep_of(const Shape& sample, bool codes) {
 
 PlainInputs::PlainInputs(const LoadedModel& loaded, std::optional<DType> given, bool timestep)
     : scaling_(loaded.scaling) {
-  if (given && *given != DType::fp32 && *given != DType::uint8) {
-    throw_error(ErrorKind::usage, "samples of {} cannot be given; use fp32 or uint8", name(*given));
+  if (given && *given != DType::fp32 && *given != DType::uint8 && *given != DType::int32) {
+    throw_error(ErrorKind::usage, "samples of {} cannot be given; use fp32, uint8 or int32",
+                name(*given));
   }
   const auto& preparation = loaded.preparation;
   if (preparation && input_dtype(*preparation) == DType::fp32) {
@@ -34,10 +35,14 @@ PlainInputs::PlainInputs(const LoadedModel& loaded, std::optional<DType> given, 
     return;
   }
   codes_ = loaded.model.layers().front()->codes_below();
-  given_ = given.value_or(DType::uint8);
-  if (codes_ > 0 && given_ != DType::uint8) {
-    throw_error(ErrorKind::usage, "the model takes codes below {}: give its samples as uint8",
-                codes_);
+  constexpr int64_t kBytes = 256;  // codes that fit into a byte
+  given_ = given.value_or(codes_ > kBytes ? DType::int32 : DType::uint8);
+  if (codes_ > 0 && given_ == DType::fp32) {
+    throw_error(ErrorKind::usage,
+                "the model takes codes below {}: give its samples as uint8 or int32", codes_);
+  }
+  if (codes_ == 0 && given_ == DType::int32) {
+    throw_error(ErrorKind::usage, "the model takes pixels: give its samples as uint8 or fp32");
   }
   inputs_ = given_;
   shape_ = timestep ? timestep_of(loaded.model.input(), codes_ > 0) : loaded.model.input();
@@ -108,16 +113,21 @@ void PlainInputs::apply(const void* samples, int64_t count, void* inputs) const 
     const auto* from = static_cast<const float*>(samples);
     auto* to = static_cast<float*>(inputs);
     for (int64_t i = 0; i < all; ++i) to[i] = from[i] * scaling_.scale + scaling_.shift;
+  } else if (given_ == DType::int32) {
+    copy_codes(static_cast<const int32_t*>(samples), all, inputs);
   } else {
-    const auto* codes = static_cast<const uint8_t*>(samples);
-    for (int64_t i = 0; codes_ > 0 && i < all; ++i) {
-      if (int64_t{codes[i]} < codes_) continue;
-      throw_error(ErrorKind::data,
-                  "sample {} holds the code {}, and the model knows those below {}", i / elements_,
-                  codes[i], codes_);
-    }
-    std::memcpy(inputs, samples, size_t(all));
+    copy_codes(static_cast<const uint8_t*>(samples), all, inputs);
   }
+}
+
+template <typename T>
+void PlainInputs::copy_codes(const T* codes, int64_t count, void* inputs) const {
+  for (int64_t i = 0; codes_ > 0 && i < count; ++i) {
+    if (codes[i] >= 0 && int64_t{codes[i]} < codes_) continue;
+    throw_error(ErrorKind::data, "sample {} holds the code {}, and the model knows those below {}",
+                i / elements_, codes[i], codes_);
+  }
+  std::memcpy(inputs, codes, size_t(count) * sizeof(T));
 }
 
 // The fast path of the usual case. Returns false if a number is not finite; the output is then

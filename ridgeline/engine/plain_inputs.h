@@ -13,7 +13,8 @@ namespace ridgeline::engine {
 // that take words or several images need data::Preparation, and are refused here.
 class PlainInputs {
  public:
-  // `given` is the type of the caller's numbers, fp32 or uint8; none: the model's own. `timestep`:
+  // `given` is the type of the caller's numbers, fp32 or uint8, or int32 for codes; none: the
+  // model's own. `timestep`:
   // each call brings one timestep of a sequence instead of a whole sample. Throws Error(usage) if
   // the model does not support this.
   PlainInputs(const LoadedModel& loaded, std::optional<DType> given, bool timestep);
@@ -21,6 +22,7 @@ class PlainInputs {
   DType given() const { return given_; }
   const Shape& shape() const { return shape_; }  // of one sample as the caller gives it
   int64_t elements() const { return elements_; }
+  int64_t codes() const { return codes_; }  // not 0: the samples are codes below this
   DType inputs() const { return inputs_; }  // the type that apply() writes and a program gathers
   // Whether apply() only copies, and refuses numbers that are not finite.
   bool is_identity() const { return plain_ && identity_; }
@@ -44,12 +46,14 @@ class PlainInputs {
   void take_numbers(const data::Preparation& preparation, bool timestep);
   void take_feature(const data::NumberFeature& feature, bool timestep);
   void apply_numbers(const float* from, int64_t timesteps, float* to) const;
+  template <typename T>
+  void copy_codes(const T* codes, int64_t count, void* inputs) const;
   bool apply_fast(const float* from, int64_t timesteps, float* to) const;
 
   DType given_ = DType::uint8, inputs_ = DType::uint8;
   Shape shape_;
   int64_t elements_ = 0;
-  int64_t codes_ = 0;  // not 0: the samples are codes below this
+  int64_t codes_ = 0;
   data::Scaling scaling_;
   std::vector<Number> numbers_;
   int64_t width_ = 0;  // number of inputs from numbers_

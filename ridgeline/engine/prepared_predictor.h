@@ -34,6 +34,7 @@ class PreparedPredictor {
   bool timesteps() const { return timesteps_; }
   DType input_type() const { return inputs_.given(); }
   const Shape& input_shape() const { return inputs_.shape(); }  // of one sample
+  int64_t codes() const { return inputs_.codes(); }             // see PlainInputs
   int64_t inputs() const { return inputs_.elements(); }         // numbers of one sample
   int64_t outputs() const { return predictor_->width(); }       // numbers for one sample
 

@@ -144,9 +144,12 @@ void ConfigDocument::apply(const std::string& given) {
 
   toml::node* node = &root_;
   for (size_t i = 0; i + 1 < path.size(); ++i) {
-    if (child(*node, path[i]) == nullptr) {
-      static const toml::table kEmpty;
-      assign(*node, path[i], kEmpty, set);
+    const toml::node* held = child(*node, path[i]);
+    // A text where a table is wanted is the table's type: optimizer = "adam".
+    if (held == nullptr || held->is_string()) {
+      toml::table table;
+      if (held != nullptr) table.insert("type", *held->as_string());
+      assign(*node, path[i], table, set);
     }
     node = child(*node, path[i]);
   }

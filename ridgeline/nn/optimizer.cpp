@@ -11,6 +11,13 @@ constexpr std::pair<std::string_view, OptimizerKind> kOptimizerKinds[] = {
     {"adamw", OptimizerKind::adamw},
 };
 
+Optimizer with_defaults(OptimizerKind kind) {
+  Optimizer optimizer{.kind = kind};
+  if (kind != OptimizerKind::sgd) optimizer.lr = 0.001;
+  if (kind == OptimizerKind::adamw) optimizer.weight_decay = 0.01;
+  return optimizer;
+}
+
 }  // namespace
 
 std::string_view name(OptimizerKind kind) {
@@ -28,14 +35,15 @@ std::vector<std::string> state_names(const Optimizer& optimizer) {
 
 // Defaults are PyTorch's, but for sgd's lr, which has none there before version 2.
 Optimizer read_optimizer(ConfigTable& parent, const std::string& key) {
-  Optimizer optimizer;
+  if (parent.has(key) && parent.is_text(key)) {
+    return with_defaults(parent.choice<OptimizerKind>(key, OptimizerKind::sgd, kOptimizerKinds));
+  }
   ConfigTable table = parent.table(key);
-  optimizer.kind = table.choice<OptimizerKind>("type", OptimizerKind::sgd, kOptimizerKinds);
-  const bool sgd = optimizer.kind == OptimizerKind::sgd;
-  const double decay = optimizer.kind == OptimizerKind::adamw ? 0.01 : 0.0;
-  optimizer.lr = table.number("lr", sgd ? 0.01 : 0.001, {kPositive});
-  optimizer.weight_decay = table.number("weight_decay", decay, {0.0});
-  if (sgd) {
+  Optimizer optimizer =
+      with_defaults(table.choice<OptimizerKind>("type", OptimizerKind::sgd, kOptimizerKinds));
+  optimizer.lr = table.number("lr", optimizer.lr, {kPositive});
+  optimizer.weight_decay = table.number("weight_decay", optimizer.weight_decay, {0.0});
+  if (optimizer.kind == OptimizerKind::sgd) {
     optimizer.momentum = table.number("momentum", 0.0, {0.0, kBelowOne});
     optimizer.nesterov = table.boolean("nesterov", false);
     if (optimizer.nesterov && optimizer.momentum == 0) {

@@ -134,6 +134,8 @@ bool Exporter::rearrange(nn::ConfigTable& table, const std::string& type) {
     column_embedding(table);
   } else if (type == "softmax") {
     x_ = graph_.node("Softmax", {x_}, {{"axis", int64_t(shape_.rank())}});
+  } else if (type == "output_sigmoid") {
+    x_ = graph_.node("Sigmoid", {x_});
   } else {
     return false;
   }

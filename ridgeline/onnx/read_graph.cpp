@@ -11,6 +11,7 @@
 
 #include "ridgeline/core/descriptor.h"
 #include "ridgeline/core/text_format.h"
+#include "ridgeline/data/source/detect.h"
 #include "ridgeline/onnx/graph.h"
 #include "ridgeline/onnx/read_tensor.h"
 
@@ -70,6 +71,13 @@ class FileStream final : public pb::io::CopyingInputStream {
     throw_errno(ErrorKind::model, file, "read it");
   }
   if (!parsed || !model.has_graph()) {
+    const data::Content content = data::detect(file).content;
+    if (content == data::Content::torch || content == data::Content::pickle) {
+      throw_error(ErrorKind::model,
+                  "{}: is {}, which can run code and is not read; write the model as ONNX in "
+                  "Python: torch.onnx.export(model, (example,), \"model.onnx\")",
+                  file.string(), data::title(content));
+    }
     throw_error(ErrorKind::model, "{}: is no ONNX model, or is damaged{}", file.string(),
                 about.st_size == 0 ? ": it is empty" : "");
   }

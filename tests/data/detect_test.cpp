@@ -72,6 +72,7 @@ TEST(DetectTest, TellsTablesAndJsonFromTexts) {
   EXPECT_EQ(content("a long line of words\n"), Content::text);
   EXPECT_EQ(content("To be, or not to be.\nThat is the question.\n"), Content::text);
   EXPECT_EQ(content("first, second\n", "x.csv"), Content::table);
+  EXPECT_EQ(content("first,second,third\n\n\n"), Content::text);
   EXPECT_EQ(content("caf\xc3\xa9\n"), Content::text);
   EXPECT_EQ(content("{\"a\": 1}\n{\"a\": 2}\n"), Content::json_lines);
   EXPECT_EQ(content("{\n \"a\": 1\n}\n"), Content::json);

@@ -95,6 +95,69 @@ TEST_F(ImageTest, ReadsGreyColourAndProgressiveJpeg) {
   }
 }
 
+// An EXIF segment with the orientation as its second entry, in either byte order.
+std::string exif(int orientation, bool little) {
+  std::string tiff = little ? std::string("II*\0", 4) : std::string("MM\0*", 4);
+  const auto add = [&](uint32_t value, int bytes) {
+    for (int i = 0; i < bytes; ++i) tiff += char(value >> 8 * (little ? i : bytes - 1 - i));
+  };
+  add(8, 4);  // where the directory begins
+  add(2, 2);
+  for (const int tag : {0x010f, 0x0112}) {
+    add(uint32_t(tag), 2);
+    add(3, 2);
+    add(1, 4);
+    add(tag == 0x0112 ? uint32_t(orientation) : 7, 2);
+    add(0, 2);
+  }
+  return std::string("Exif\0\0", 6) + tiff;
+}
+
+std::string with_segment(const std::string& jpeg, const std::string& segment) {
+  const size_t size = segment.size() + 2;
+  return jpeg.substr(0, 2) + "\xff\xe1" + char(size >> 8) + char(size & 255) + segment +
+         jpeg.substr(2);
+}
+
+// The corners of the stored image, clockwise from the top left, where they are after turning.
+TEST_F(ImageTest, TurnsPhotosUpright) {
+  constexpr int kTall = 8, kWide = 16;
+  std::vector<uint8_t> pixels(kTall * kWide);
+  for (int y = 0; y < kTall; ++y) {
+    for (int x = 0; x < kWide; ++x) pixels[size_t(y * kWide + x)] = uint8_t(4 * x + 20 * y);
+  }
+  const std::string plain = jpeg(kWide, kTall, 1, pixels, false, 100);
+  const int top_left = 0, top_right = 60, low_right = 200, low_left = 140;
+  const int wanted[9][4] = {
+      {top_left, top_right, low_right, low_left},  // 0 is no orientation
+      {top_left, top_right, low_right, low_left}, {top_right, top_left, low_left, low_right},
+      {low_right, low_left, top_left, top_right}, {low_left, low_right, top_right, top_left},
+      {top_left, low_left, low_right, top_right}, {low_left, top_left, top_right, low_right},
+      {low_right, top_right, top_left, low_left}, {top_right, low_right, low_left, top_left}};
+  for (int orientation = 0; orientation < 9; ++orientation) {
+    const DecodedImage image = read(with_segment(plain, exif(orientation, orientation % 2 == 0)));
+    const int64_t h = image.info.height, w = image.info.width;
+    EXPECT_EQ(w, orientation < 5 ? kWide : kTall) << orientation;
+    ASSERT_EQ(image.pixels.size(), pixels.size());
+    const int64_t corners[] = {0, w - 1, h * w - 1, (h - 1) * w};
+    for (size_t i = 0; i < 4; ++i) {
+      EXPECT_NEAR(image.pixels[size_t(corners[i])], wanted[orientation][i], 4)
+          << orientation << ' ' << i;
+    }
+  }
+}
+
+// A segment that ends early or points outside itself states no orientation.
+TEST_F(ImageTest, ReadsPhotosWithDamagedExif) {
+  const std::string plain = jpeg(16, 8, 1, gradient(16, 8, 1)), whole = exif(6, true);
+  for (size_t size = 0; size < whole.size() - 4; ++size) {
+    EXPECT_EQ(read(with_segment(plain, whole.substr(0, size))).info.width, 16) << size;
+  }
+  for (const char* offset : {"\xff\xff\xff\xff", "\xff\xff\xff\x7f"}) {
+    EXPECT_EQ(read(with_segment(plain, std::string(whole).replace(10, 4, offset))).info.width, 16);
+  }
+}
+
 // Adobe's files store complements: 255 is no ink.
 TEST_F(ImageTest, TurnsCmykToRgb) {
   std::vector<uint8_t> pixels;

@@ -227,6 +227,9 @@ TEST_F(TableTest, NamesTheLineOfARaggedRecord) {
   refuse("", {"is empty"});
   refuse("\n\n", {"no records"});
   refuse("a,b\n", {"a header and no records"}, {.header = TableOptions::Header::yes});
+  refuse("a,b\n", {"a header and no records", "header = \"no\""});
+  EXPECT_EQ(read("a,b\n", {.header = TableOptions::Header::no}).size(), 1);
+  EXPECT_EQ(read("a,1\n").size(), 1);
 }
 
 // Quotes, CRLF, blank lines and gzip change nothing, wherever the fast path stops.
@@ -304,11 +307,28 @@ TEST_F(JsonTableTest, ReadsEveryKindOfValue) {
   EXPECT_EQ(doubles(set.field("late"))[2], 3);
 }
 
+// The columns are those of pandas.json_normalize, which also keeps "p" as a column of nothing.
+TEST_F(JsonTableTest, FlattensObjects) {
+  const FieldSet set = read(
+      "{\"p\": null, \"n\": 1}\n"
+      "{\"p\": {\"city\": \"Bern\", \"at\": {\"x\": 1.5, \"v\": [1, 2]}}, \"n\": 2}\n"
+      "{\"p\": {\"at\": {\"v\": [3, 4]}, \"city\": \"Basel\"}, \"e\": {}, \"n\": 3}\n");
+  EXPECT_THAT(names(set), ElementsAre("n", "p.city", "p.at.x", "p.at.v"));
+  EXPECT_EQ(set.size(), 3);
+  EXPECT_THAT(values<int32_t>(set.field("p.city")), ElementsAre(-1, 1, 0));
+  EXPECT_EQ(doubles(set.field("p.at.x"))[1], 1.5);
+  EXPECT_TRUE(std::isnan(doubles(set.field("p.at.x"))[2]));
+  EXPECT_THAT(*set.field("p.at.v").offsets, ElementsAre(0, 0, 2, 4));
+}
+
 TEST_F(JsonTableTest, NamesLineAndKeyOfWhatIsWrong) {
   refuse("{\"a\": 1}\n{\"a\": \"x\"}\n", {"line 2", "'a'", "string", "a number"});
   refuse("{\"a\": true}\n{\"a\": 1}\n", {"line 2", "'a'", "true or false"});
   refuse("{\"a\": 1}\n{\"a\": [1]}\n", {"line 2", "'a'", "an array"});
-  refuse("{\"a\": {\"b\": 1}}\n", {"line 1", "'a'", "object"});
+  refuse("{\"a\": [{\"b\": 1}]}\n", {"line 1", "'a'", "numbers"});
+  refuse("{\"a\": {\"b\": 1, \"b\": 2}}\n", {"line 1", "'a.b'", "twice"});
+  refuse("{\"a\": {\"b\": 1}, \"a.b\": 2}\n", {"line 1", "'a.b'", "twice"});
+  refuse("{\"a\": {\"b\": 1}}\n{\"a\": {\"b\": \"x\"}}\n", {"line 2", "'a.b'", "a number"});
   refuse("{\"a\": [1, \"x\"]}\n", {"line 1", "'a'", "numbers"});
   refuse("{\"a\": [[1], [2, 3]]}\n", {"line 1", "'a'", "different lengths"});
   refuse("{\"a\": [1, []]}\n", {"line 1", "'a'", "without numbers"});
@@ -318,6 +338,9 @@ TEST_F(JsonTableTest, NamesLineAndKeyOfWhatIsWrong) {
   refuse("{\"a\": 1\n", {"line 1", "not a JSON object"});
   refuse("{\"a\": [[[[[[1]]]]]]}\n", {"line 1", "too deeply"});
   refuse("{\"a\": " + std::string(100000, '[') + "\n", {"line 1"});
+  std::string deep = "1";
+  for (int i = 0; i < 20; ++i) deep = "{\"a\": " + deep + "}";
+  refuse(deep + "\n", {"line 1", "too deeply"});
   refuse("\n", {"no records"});
 }
 

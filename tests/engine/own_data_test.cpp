@@ -77,6 +77,36 @@ channels = "rgb")");
               HasSubstr("data.test"));
 }
 
+// Features that are made from codes when they are needed are those that are prepared in advance.
+TEST(OwnData, CategoriesStayCodesUntilTheyAreNeeded) {
+  const TempFolder folder;
+  std::string text = "x,kind,size,word\n";
+  for (int i = 0; i < 100; ++i) {
+    text += fmt::format("{},{},{},{}\n", i, i % 7 == 0 ? "" : fmt::format("k{}", i % 5),
+                        i % 3 ? "big" : "small", i % 2 ? "odd" : "even");
+  }
+  const std::string file = write(folder / "t.csv", text);
+  for (const char* missing : {"mean", "indicator"}) {
+    Config config = config_of(
+        fmt::format("train = \"{}\"\ntarget = \"word\"\nmissing = \"{}\"", file, missing));
+    const data::DataSet whole = load_own_data(config, nullptr, true);
+    config.data.resident = false;
+    const data::DataSet coded = load_own_data(config, nullptr, true);
+    ASSERT_FALSE(whole.train.source);
+    ASSERT_TRUE(coded.train.source);
+    ASSERT_EQ(coded.train.size(), 90);
+    const auto want = whole.train.inputs.span<const float>();
+    const size_t width = want.size() / 90;
+    std::vector<int32_t> order;
+    for (int32_t i = 0; i < 90; ++i) order.push_back((i * 37) % 90);
+    std::vector<float> got(want.size());
+    coded.train.source->gather(order, std::as_writable_bytes(std::span(got)));
+    for (size_t i = 0; i < got.size(); ++i) {
+      ASSERT_EQ(got[i], want[size_t(order[i / width]) * width + i % width]) << i;
+    }
+  }
+}
+
 TEST(OwnData, ValuesAndClassesOfATable) {
   const TempFolder folder;
   const std::string path = write_table(folder);

@@ -148,6 +148,40 @@ except KeyboardInterrupt:
     assert done.stdout == "interrupted\n", done.stderr
 
 
+def test_signals_are_handled_between_batches():
+    """A handler that raises, as that of Ctrl-C does, ends a long predict before its last sample."""
+    import signal
+
+    class Stop(Exception):
+        pass
+
+    def stop(*_):
+        raise Stop
+
+    layers = rl.nn.Sequential(rl.nn.Linear(6, 256), rl.nn.ReLU(), rl.nn.Linear(256, 256), rl.nn.ReLU(), rl.nn.Linear(256, 3))
+    model = rl.Model(layers, input_shape=(6,), scale="raw", device="cpu", tune=False)
+    x, out = np.ones((400_000, 6), np.float32), np.empty((400_000, 3), np.float32)
+    model.outputs(x[:1])
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        for _ in range(50):
+            out.fill(np.nan)
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.01)
+                model.outputs(x, out)
+                signal.pause()
+            except Stop:
+                pass
+            if np.isfinite(out[0]).all() and np.isnan(out[-1]).all():
+                break
+        else:
+            pytest.fail("no call was ended between its first batch and its last")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert np.isfinite(model.outputs(x[:300])).all()
+
+
 def test_a_forked_child_is_refused(trained, data):
     """Threads do not survive a fork: an error, never a hang."""
     import os

@@ -142,7 +142,14 @@ def test_embeddings_take_codes():
         np.testing.assert_allclose(model.predict_proba(same), want, rtol=2e-5, atol=2e-5)
     np.testing.assert_allclose(model.to_torch()(torch.from_numpy(codes)).softmax(1).detach().numpy(), want, rtol=2e-5,
                                atol=2e-5)
-    np.testing.assert_allclose(model.compile(batch=40)(codes.astype(np.uint8)), want, rtol=2e-5, atol=2e-5)
+    handle = model.compile(batch=40)
+    for type in (np.uint8, np.int32, np.int64):
+        np.testing.assert_allclose(handle(codes.astype(type)), want, rtol=2e-5, atol=2e-5)
+    for wrong in (9, -1, 256):
+        with pytest.raises(ValueError, match=f"x: got the code {wrong}, expected codes below 9"):
+            handle(np.full((1, 6), wrong))
+    with pytest.raises(TypeError, match="float64, expected uint8"):
+        handle(codes.astype(np.float64))
     y = codes[:, 2] // 3
     assert model.train_step(codes, y)["loss"] > 0
     history = model.fit(codes, y, epochs=60, batch_size=20)
@@ -151,6 +158,23 @@ def test_embeddings_take_codes():
         model.predict(codes + 1)
     with pytest.raises(ValueError, match=r"x: got shape \(40, 5\).*takes \[6\]"):
         model.predict(codes[:, :5])
+
+
+def test_more_codes_than_bytes_have():
+    codes = np.random.default_rng(1).integers(0, 1000, (40, 6))
+    module = module_of(lambda self, x: self.head(self.rnn(self.embed(x))[0][:, -1]), embed=T.Embedding(1000, 4),
+                       rnn=T.GRU(4, 5, batch_first=True), head=T.Linear(5, 3))
+    want = module(torch.from_numpy(codes)).softmax(1).detach().numpy()
+    model = rl.from_torch(module, input_shape=(6,), optimizer="adam", device="cpu", tune=False)
+    for batch in (1, 40):
+        handle = model.compile(batch=batch)
+        for same in (codes, codes.astype(np.int32), codes[:, ::-1].copy()[:, ::-1]):
+            np.testing.assert_allclose(handle(same[:batch]), want[:batch], rtol=2e-5, atol=2e-5)
+        for wrong, type in ((1000, np.int64), (-1, np.int64), (2**33, np.int64), (1000, np.int32)):
+            with pytest.raises(ValueError, match=str(wrong)):
+                handle(np.full((1, 6), wrong, dtype=type))
+    plan = model.plan(codes, np.arange(40) % 3)
+    assert "embedding" in plan.text.lower() and plan.kernels
 
 
 @pytest.mark.parametrize("end", [T.Softmax(dim=1), T.LogSoftmax(dim=-1)])

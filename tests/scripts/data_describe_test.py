@@ -14,7 +14,7 @@ import tool
 WRITER = r"""
 import hashlib, json, pathlib, sys
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 
 folder = pathlib.Path(sys.argv[1])
 random = np.random.default_rng(1)
@@ -80,6 +80,15 @@ Image.fromarray(np.dstack([smooth, 255 - smooth, smooth // 2])).save(folder / "c
 Image.fromarray(np.dstack([smooth] * 3)).convert("CMYK").save(folder / "cmyk.jpg", quality=95)
 jpegs = {name: float(np.asarray(Image.open(folder / f"{name}.jpg").convert("L" if name == "grey" else "RGB")).mean())
          for name in ("grey", "colour", "cmyk")}
+# Blocks of one grey each are stored without loss at this quality, so that every pixel can be compared.
+blocks = Image.fromarray(np.kron(random.integers(0, 256, (3, 4), dtype=np.uint8), np.ones((8, 8), np.uint8)))
+for orientation in range(10):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    exif.endian = "<>"[orientation % 2]
+    blocks.save(folder / f"exif{orientation}.jpg", quality=100, exif=exif)
+    upright = ImageOps.exif_transpose(Image.open(folder / f"exif{orientation}.jpg"))
+    expect(f"exif{orientation}.jpg", image=("uint8", np.asarray(upright)[None]))
 for i in range(12):
     place = folder / "photos" / ("cat" if i % 3 else "dog")
     place.mkdir(parents=True, exist_ok=True)

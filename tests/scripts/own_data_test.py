@@ -268,6 +268,17 @@ def check_image_folder():
     assert len(infer("large")) == 1
 
 
+def check_nested_objects():
+    """Keys of objects inside become columns, in training and in inference."""
+    lines = [{"id": {"area": i % 10, "of": {"kind": "ab"[i % 2]}}, "label": "xy"[i % 2]} for i in range(60)]
+    pathlib.Path("nested.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    described = tool.run("data", "describe", "nested.jsonl", "--write-config", "nested.toml").stdout
+    assert "id.area" in described and "id.of.kind" in described, described
+    tool.run("train", "nested.toml", "--out", "nested", "--set", "run.tune=false")
+    found = [line["label"] for line in infer("nested.jsonl", model="nested")]
+    assert found == [line["label"] for line in lines], found
+
+
 def check_windows():
     t = np.arange(500)
     series = np.sin(t / 5.0)
@@ -386,6 +397,19 @@ def check_faults():
     refused('train="good.npy"\ntarget="nan.npy"', "sample 7")
     pathlib.Path("ragged.csv").write_text("a,b,c\n1,2,0\n3,4,1\n5,6\n")
     refused('train="ragged.csv"', "ragged.csv", "line 4", "2")
+    # A table without samples, wherever samples are read.
+    pathlib.Path("head.csv").write_text("a,b,c\n")
+    pathlib.Path("empty.csv").write_text("")
+    pathlib.Path("samples.csv").write_text("a,b,c\n" + "1,2,x\n3,4,y\n" * 20)
+    train(config('train="samples.csv"', mlp(2), "epochs=1"), out="samples")
+    for file, part in (("head.csv", "a header and no records"), ("empty.csv", "is empty")):
+        refused(f'train="{file}"', file, part)
+        for command in (("data", "describe", file), ("infer", "samples", "--input", file),
+                        ("eval", "samples", "--on", file)):
+            line = tool.run(*command, code=3).stderr
+            assert file in line and part in line, (command, line)
+    line = tool.run("infer", "samples", "--input", "samples.csv", "--output", "a.xlsx", code=2).stderr
+    assert "a.xlsx" in line and ".jsonl" in line, line
     pathlib.Path("word.csv").write_text("a,b,c\n" + "1,2,0\n3,4,1\n" * 20 + "5,x,1\n")
     refused('train="word.csv"', "line 42", "column 2", "'x'")
     refused('train="good.npy"\ntarget="labels.npy"\nsplit={test=0.6,validation=0.6}', "nothing to train on", code=2)
@@ -416,7 +440,8 @@ def check_tutorial():
 
 
 def main():
-    checks = [check_npy_classifier, check_other_forms, check_csv_regressor, check_bit_for_bit, check_quantiles, check_image_folder, check_windows,
+    checks = [check_npy_classifier, check_other_forms, check_csv_regressor, check_bit_for_bit, check_quantiles,
+              check_image_folder, check_nested_objects, check_windows,
               check_describe_config, check_odd_tables, check_faults, check_tutorial]
     for check in checks:
         if sys.argv[1:] and check.__name__ not in sys.argv[1:]:

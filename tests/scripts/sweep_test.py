@@ -1,6 +1,8 @@
 """Sweeps: combinations side by side equal solo runs; pruning, resuming a killed sweep, and ranks that divide the members."""
 
+import csv
 import json
+import math
 import os
 import pathlib
 import signal
@@ -113,6 +115,33 @@ class Sweeps(unittest.TestCase):
         page = (self.folder / "page" / "report.html").read_text()
         for part in ("Each combination", "Two settings at a time", "<polyline", "<rect"):
             self.assertIn(part, page)
+
+    def test_an_ensemble_of_labels_gives_the_mean_of_their_probabilities(self):
+        table, config = self.folder / "labels.csv", self.folder / "labels.toml"
+        values = [(i * 37 % 100 / 50 - 1, i * 61 % 100 / 50 - 1) for i in range(200)]
+        table.write_text("a,b,p,q\n" + "".join(f"{a},{b},{int(a > 0)},{int(a + b > 0)}\n" for a, b in values))
+        config.write_text(f'[data]\ntrain = "{table}"\ntarget = ["p", "q"]\n[model]\n'
+                          'layers = [{ type = "linear", out = 8 }, { type = "relu" }, { type = "linear", out = 2 }]\n'
+                          '[train]\nepochs = 8\nbatch = 20\noptimizer = "adam"\n'
+                          'loss = { type = "binary-cross-entropy", pos_weight = [2, 1] }\n')
+        out = self.folder / "labels"
+        tool.run("sweep", config, *FIXED, "--set", "train.seed=1,2,3", "--ensemble", "3", "--out", out)
+
+        def answers(model):
+            text = tool.run("infer", model, "--input", table, "--output-kind", "probabilities", *FIXED).stdout
+            return [[float(line[key]) for key in ("p_p", "p_q")] for line in csv.DictReader(text.splitlines())]
+
+        members = [answers(model) for model in sorted(out.glob("members/*/model.safetensors"))]
+        self.assertEqual(len(members), 3)
+        model, loss = out / "ensemble.safetensors", 0
+        for (a, b), got, *each in zip(values, answers(model), *members):
+            for c, (weight, target) in enumerate(((2, a > 0), (1, a + b > 0))):
+                mean = sum(one[c] for one in each) / 3
+                self.assertAlmostEqual(got[c], mean, delta=1e-5)
+                loss -= weight * math.log(mean) if target else math.log(1 - mean)
+        report = json.loads(tool.run("eval", model, "--on", table, *FIXED, "--json", "-").stdout)
+        self.assertAlmostEqual(report["loss"], loss / 400, delta=1e-4)
+        self.assertGreater(report["auc"], 0.9)
 
     def test_a_killed_sweep_goes_on(self):
         work = (*FIXED, *LONG)

@@ -139,6 +139,54 @@ class Usage(unittest.TestCase):
                        says=("train.batch 201", "200 training samples", "train.batch=200"))
         tool.run("train", self.folder.config, "--set", "train.batch=200", "--quiet")
 
+    def test_default_batch_fits_a_small_set(self):
+        table, config = self.folder / "small.csv", self.folder / "small.toml"
+        table.write_text("x,y\n" + "".join(f"{i},{i % 7}.5\n" for i in range(40)))
+        config.write_text(f'[data]\ntrain = "{table}"\n[model]\nlayers = [{{ type = "linear", out = 1 }}]\n'
+                          '[train]\noptimizer = "adam"\n[run]\ndevice = "cpu"\ntune = false\n')
+        done = tool.run("train", config, "--out", self.out)
+        self.assertIn("batch of 36, because there are fewer training samples than the default of 128", done.stderr)
+        self.assertIn("step 1 ", done.stderr)
+        kept = (self.out / "config.toml").read_text()
+        self.assertIn("batch = 36\n", kept)
+        self.assertIn('optimizer = { type = "adam", lr = 0.001,', kept)
+        self.assertIn("continuing after step 1",
+                      tool.run("train", "--resume", self.out, "--set", "train.epochs=2").stderr)
+        tool.run("sweep", config, "--set", "train.optimizer.lr=0.1,0.01", "--csv", "-")
+        for command in ("plan", "verify", "profile"):
+            tool.run(command, config)
+        for more in (("--set", "train.batch=128"), ("--set", "train.batch=37")):
+            self.fails(2, "train", config, *more, says=("36 training samples", "train.batch=36"))
+        self.fails(2, "profile", config, "--batch", "128", says="train.batch=36")
+
+    # Files in the wrong place
+
+    def test_what_was_meant(self):
+        config = self.folder.config
+        self.fails(2, says=("train ", "infer ", "serve ", "a command is required"))
+        self.fails(2, "data", says=("describe", "a command is required"))
+        self.fails(2, "help", says="ridgeline --help")
+        self.fails(2, "help", "train", says="ridgeline train --help")
+        self.fails(2, "version", says="ridgeline --version")
+        self.fails(2, "train", config, "--output", "x", says="--out?")
+        self.fails(2, "train", config, self.out, says=f"--out {self.out}")
+        self.fails(2, "train", config, "--set", "train.epochs", "5", says="--set train.epochs=5")
+        self.fails(2, "infer", self.out, "a.csv", says="--input a.csv")
+        self.fails(2, "infer", self.out, "--input", "a.csv", "b.csv", says="--output b.csv")
+        self.fails(2, "export", self.out, "a.onnx", says="--onnx a.onnx")
+        for command in (("eval",), ("infer", "--input", "a.csv"), ("serve",), ("export", "--onnx", "a.onnx")):
+            self.fails(3, *command, config, says=(f"ridgeline train {config} --out DIR", "is a config"))
+        table = self.folder / "table.csv"
+        table.write_text("a,b\n1,2\n3,4\n")
+        for command in ("train", "plan", "verify"):
+            self.fails(2, command, table, says=(f"ridgeline data describe {table} --write-config", "a table"))
+        tool.run("train", config, "--out", self.out, "--quiet")
+        self.fails(2, "plan", self.out, says=str(self.out / "config.toml"))
+        self.fails(2, "plan", self.out / "model.safetensors", says="infer, profile and serve take models")
+        pickle = self.folder / "net.pt"
+        pickle.write_bytes(b"\x80\x02}q\x00.")
+        self.fails(3, "import", pickle, "--out", "x.safetensors", says="torch.onnx.export")
+
     def test_lack_of_memory_names_the_layer(self):
         def little():
             resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))

@@ -67,7 +67,8 @@ constexpr std::array<Kind, 24> kKinds{{
     {Content::idx, "an IDX file", ""},
     {Content::table, "a table of separated values", ""},
     {Content::json_lines, "a file of JSON lines", ""},
-    {Content::json, "a JSON document", "write one object a line (JSON lines)"},
+    {Content::json, "a JSON document",
+     "write one object a line (JSON lines), as `jq -c '.[]' FILE > NEW.jsonl` does with a list"},
     {Content::text, "a text", ""},
     {Content::utf16, "a text in UTF-16",
      "save it as UTF-8, or convert it: iconv -f UTF-16 -t UTF-8 FILE > NEW"},
@@ -175,6 +176,7 @@ bool looks_like_table(std::string_view text, bool whole) {
   } catch (const Error&) {
     return false;
   }
+  if (format.header && format.records == 1) return false;
   const auto number = [](const TableColumn& column) {
     return column.kind() == TableColumn::Kind::number;
   };

@@ -35,7 +35,8 @@ std::optional<ImageInfo> jpeg_info(std::span<const std::byte> bytes, const std::
 
 // Decodes all pixels, in the image's own channels. 16 bits are scaled to 8, palettes looked up,
 // transparency dropped and CMYK converted to RGB, like Pillow's convert(). Throws Error(data) for
-// any damage, also where libjpeg would fill in grey.
+// any damage, also where libjpeg would fill in grey. The orientation that cameras write (EXIF, of
+// JPEG) is applied, here and to the height and width of the header.
 DecodedImage decode_png(std::span<const std::byte> bytes, const std::string& file);
 DecodedImage decode_jpeg(std::span<const std::byte> bytes, const std::string& file);
 

@@ -63,6 +63,62 @@ void limit_scans(j_common_ptr jpeg) {
   std::longjmp(errors->jump, 1);
 }
 
+// Returns the orientation (1 to 8) of an APP1 segment, or 0 if it is not EXIF, states none or is
+// damaged: "Exif", two zeros, then a TIFF header and its first directory, whose entries are tag,
+// type, count and value.
+int exif_orientation(std::span<const uint8_t> segment) {
+  constexpr size_t kTiff = 6, kEntry = 12;
+  constexpr uint32_t kOrientation = 0x0112, kShort = 3;
+  if (segment.size() < kTiff + 8 || std::memcmp(segment.data(), "Exif\0\0", kTiff) != 0) return 0;
+  const std::span<const uint8_t> tiff = segment.subspan(kTiff);
+  const bool little = tiff[0] == 'I';
+  // Reads past the end return zero.
+  const auto number = [&](size_t at, size_t bytes) {
+    uint32_t value = 0;
+    for (size_t i = 0; i < bytes; ++i) {
+      const size_t place = at + (little ? bytes - 1 - i : i);
+      value = value << 8 | (place < tiff.size() ? tiff[place] : 0U);
+    }
+    return value;
+  };
+  const size_t directory = number(4, 4), entries = number(directory, 2);
+  for (size_t at = directory + 2; at < directory + 2 + entries * kEntry; at += kEntry) {
+    if (number(at, 2) != kOrientation || number(at + 2, 2) != kShort) continue;
+    const uint32_t value = number(at + 8, 2);
+    return value >= 1 && value <= 8 ? int(value) : 0;
+  }
+  return 0;
+}
+
+constexpr int kFirstTransposed = 5;  // orientations from here on exchange height and width
+
+// Turns the pixels upright.
+void orient(DecodedImage& image, int orientation) {
+  if (orientation <= 1) return;
+  const bool transposed = orientation >= kFirstTransposed;
+  // Whether rows and columns of the stored image run backwards: its first row is at the bottom (or
+  // right), its first column at the right (or bottom).
+  const bool rows_back =
+      orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
+  const bool columns_back =
+      orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
+  const int64_t height = image.info.height, width = image.info.width;
+  std::vector<uint8_t> upright(image.pixels.size());
+  const uint8_t* from = image.pixels.data();
+  for (int c = 0; c < image.info.channels; ++c) {
+    uint8_t* const plane = upright.data() + c * height * width;
+    for (int64_t y = 0; y < height; ++y) {
+      for (int64_t x = 0; x < width; ++x) {
+        const int64_t row = rows_back ? height - 1 - y : y,
+                      column = columns_back ? width - 1 - x : x;
+        plane[transposed ? column * height + row : row * width + column] = *from++;
+      }
+    }
+  }
+  image.pixels = std::move(upright);
+  if (transposed) std::swap(image.info.height, image.info.width);
+}
+
 // libjpeg exits by longjmp: functions that call setjmp hold nothing with a destructor.
 class JpegReader {
  public:
@@ -94,7 +150,11 @@ class JpegReader {
     created_ = true;
     jpeg_.src = &source_;
     jpeg_.progress = &progress_;
+    jpeg_save_markers(&jpeg_, JPEG_APP0 + 1, 0xffff);
     jpeg_read_header(&jpeg_, TRUE);
+    for (auto* at = jpeg_.marker_list; at != nullptr && orientation_ == 0; at = at->next) {
+      orientation_ = exif_orientation({at->data, at->data_length});
+    }
     info.height = jpeg_.image_height;
     info.width = jpeg_.image_width;
     info.bits = jpeg_.data_precision;
@@ -119,6 +179,7 @@ class JpegReader {
 
   // Adobe's files store the complements of ink.
   bool inverted() const { return inverted_; }
+  int orientation() const { return orientation_; }  // 1 to 8 as in EXIF; 0: the file states none
 
  private:
   jpeg_decompress_struct jpeg_{};
@@ -126,6 +187,7 @@ class JpegReader {
   jpeg_source_mgr source_{};
   jpeg_progress_mgr progress_{};
   bool created_ = false, inverted_ = false;
+  int orientation_ = 0;
 };
 
 [[noreturn]] void refuse(const JpegReader& reader, const std::string& file) {
@@ -160,6 +222,7 @@ std::optional<ImageInfo> jpeg_info(std::span<const std::byte> bytes, const std::
     refuse(reader, file);
   }
   check_image_size(info, file);
+  if (reader.orientation() >= kFirstTransposed) std::swap(info.height, info.width);
   return info;
 }
 
@@ -174,6 +237,7 @@ DecodedImage decode_jpeg(std::span<const std::byte> bytes, const std::string& fi
   if (!reader.read_rows(interleaved.data(), row_bytes, image.info)) refuse(reader, file);
   if (image.info.cmyk) cmyk_to_rgb(interleaved, reader.inverted());
   image.pixels = to_planes(std::move(interleaved), size_t(image.info.channels));
+  orient(image, reader.orientation());
   return image;
 }
 

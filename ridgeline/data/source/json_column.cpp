@@ -38,7 +38,6 @@ std::string JsonColumn::add(const nlohmann::ordered_json& value) {
 }
 
 std::string JsonColumn::add_scalar(const nlohmann::ordered_json& value) {
-  if (value.is_object()) return "holds an object; numbers, texts and arrays of numbers are read";
   const bool words = scalars_->kind() == TableColumn::Kind::words;
   const bool number_as_word = words && rule_ != TextRule::automatic && value.is_number();
   if (value.is_string() && words && !truths_) {

@@ -17,6 +17,7 @@ class JsonColumn {
 
   const std::string& name() const { return name_; }
   int64_t size() const { return samples_; }
+  bool empty() const { return kind_ == Kind::unknown; }  // no line has a value
 
   // Adds missing values up to `samples`.
   void fill(int64_t samples);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "ridgeline/core/text_format.h"
@@ -13,7 +14,8 @@
 namespace ridgeline::data {
 namespace {
 
-constexpr int kMostTableDepth = 4;  // an object of arrays of arrays; nlohmann counts from 0
+constexpr int kMostTableDepth = 16;  // of objects and arrays inside one another
+constexpr int kMostTableArrays = 2;  // a list of vectors
 
 class JsonTable {
  public:
@@ -30,6 +32,7 @@ class JsonTable {
     check_known(options_.texts);
     FieldSet set(lines_->file());
     for (JsonColumn& column : columns_) {
+      if (column.empty() && parents_.contains(column.name())) continue;  // null, or an object
       column.fill(samples_);
       set.add(std::move(column).finish(lines_->file()));
     }
@@ -38,24 +41,41 @@ class JsonTable {
 
  private:
   void add(const TextRecord& line) {
-    const nlohmann::ordered_json object = parse(line);
-    for (const auto& [key, value] : object.items()) {
-      JsonColumn& column = column_of(key);
-      column.fill(samples_);
-      const std::string fault = column.add(value);
-      if (!fault.empty()) refuse(line, fmt::format("the key {} {}", quote(key), fault));
-    }
+    add_keys(line, parse(line), "");
     ++samples_;
   }
 
+  // The keys of an object inside follow its own key and a dot, as in pandas' json_normalize.
+  void add_keys(const TextRecord& line, const nlohmann::ordered_json& object,
+                const std::string& before) {
+    for (const auto& [key, value] : object.items()) {
+      const std::string name = before + key;
+      if (value.is_object()) {
+        parents_.insert(name);
+        add_keys(line, value, name + ".");
+        continue;
+      }
+      JsonColumn& column = column_of(name);
+      column.fill(samples_);
+      const std::string fault = column.add(value);
+      if (!fault.empty()) refuse(line, fmt::format("the key {} {}", quote(name), fault));
+    }
+  }
+
   nlohmann::ordered_json parse(const TextRecord& line) const {
-    std::vector<std::string> keys;
+    std::vector<std::string> keys, parents{""};  // those at each depth, with a dot
+    int arrays = 0;                              // around the value
     bool deep = false;
     using Event = nlohmann::ordered_json::parse_event_t;
     const auto note = [&](int depth, Event event, nlohmann::ordered_json& value) {
-      if (depth == 1 && event == Event::key) keys.push_back(value.get<std::string>());
-      deep = deep || depth >= kMostTableDepth;
-      return depth < kMostTableDepth;
+      arrays += int(event == Event::array_start) - int(event == Event::array_end);
+      deep = deep || depth >= kMostTableDepth || arrays > kMostTableArrays;
+      if (event == Event::key && arrays == 0 && !deep) {
+        keys.push_back(parents[size_t(depth) - 1] + value.get<std::string>());
+        parents.resize(size_t(depth));
+        parents.push_back(keys.back() + ".");
+      }
+      return !deep;
     };
     auto object = nlohmann::ordered_json::parse(line.text, note, false);
     if (deep) refuse(line, "has arrays or objects inside one another too deeply");
@@ -94,6 +114,7 @@ class JsonTable {
   TableOptions options_;
   std::vector<JsonColumn> columns_;
   std::unordered_map<std::string, size_t> places_;
+  std::unordered_set<std::string> parents_;  // keys of objects
   int64_t samples_ = 0;
 };
 

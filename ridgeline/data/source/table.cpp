@@ -33,8 +33,10 @@ class TableReader {
       add_record(cells);
     }
     if (format_.columns.front().size() == 0) {
-      throw_error(ErrorKind::data, "{}: holds {} and no records", file_,
-                  format_.header ? "a header" : "nothing");
+      throw_error(ErrorKind::data, "{}: holds {} and no records; {}", file_,
+                  format_.header ? "a header" : "nothing",
+                  format_.header ? "add them, or say header = \"no\" if this line is one"
+                                 : "was it saved?");
     }
     FieldSet set(file_);
     for (size_t c = 0; c < format_.columns.size(); ++c) {
@@ -188,7 +190,7 @@ FieldSet read_table(const std::function<std::unique_ptr<ByteStream>()>& open,
     if (size < kTableSample) continue;
     if (std::ranges::count(sample, '\n') > kFewLines || size >= RecordBuffer::kMostRecord) break;
   }
-  if (sample.empty()) throw_error(ErrorKind::data, "{}: is empty", first->name());
+  if (sample.empty()) throw_error(ErrorKind::data, "{}: is empty: it has no bytes", first->name());
   TableFormat format = find_table_format(sample, whole, options, first->name());
   const auto bytes = open();
   return TableReader(*bytes, std::move(format)).read();

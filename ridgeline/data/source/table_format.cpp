@@ -116,7 +116,7 @@ bool looks_like_header(const std::vector<Record>& records, char decimal) {
   const Record& first = records.front();
   double ignored = 0;
   const auto number = [&](const std::string& cell) { return parse_number(cell, decimal, ignored); };
-  if (records.size() < 2 || std::ranges::any_of(first, number)) return false;
+  if (std::ranges::any_of(first, number)) return false;
   const std::vector<Cells> below = count_cells(records, 1, decimal);
   if (std::ranges::any_of(below,
                           [](const Cells& cells) { return cells.numbers > 0 && cells.number(); })) {
@@ -229,6 +229,7 @@ TableFormat find_table_format(std::string_view sample, bool whole, const TableOp
   format.separator = options.separator != '\0' ? options.separator : find_separator(sample, whole);
   const std::vector<Record> found = records(sample, whole, format.separator, file);
   if (found.empty()) throw_error(ErrorKind::data, "{}: holds no records", file);
+  format.records = found.size();
   format.decimal = find_decimal(found, format.separator);
   format.header = options.header == TableOptions::Header::automatic
                       ? looks_like_header(found, format.decimal)

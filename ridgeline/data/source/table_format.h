@@ -14,6 +14,7 @@ namespace ridgeline::data {
 struct TableFormat {
   char separator = ',';
   bool header = false;
+  size_t records = 0;                // found in the sample, a header included
   char decimal = '.';                // before the fraction of a number
   std::vector<TableColumn> columns;  // empty of cells
 };
@@ -23,11 +24,12 @@ constexpr int64_t kTableSampleRecords = 1000;
 
 // Finds the form from the first bytes of a table; `whole`: there are no others. A line is a header
 // if none of its cells is a number and a column below holds numbers; where no column does, if its
-// words are distinct and do not occur below. A column holds numbers if at least nine in ten of its
-// cells do that are not missing: a cell of it that is no number is then a fault of the table, to be
-// named, and not a category. Numbers have decimal commas if more of their cells can be read that
-// way only; 1,234 counts among these in tables cut by ';', as spreadsheets write them, and is
-// 1234 in others. Throws data when the sample holds no record.
+// words are distinct and do not occur below, which is also so if there is no line below. A column
+// holds numbers if at least nine in ten of its cells do that are not missing: a cell of it that is
+// no number is then a fault of the table, to be named, and not a category. Numbers have decimal
+// commas if more of their cells can be read that way only; 1,234 counts among these in tables cut
+// by ';', as spreadsheets write them, and is 1234 in others. Throws data when the sample holds no
+// record.
 TableFormat find_table_format(std::string_view sample, bool whole, const TableOptions& options,
                               const std::string& file);
 

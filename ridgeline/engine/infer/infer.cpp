@@ -26,6 +26,12 @@ InferFormat settle(InferFormat format, const std::filesystem::path& output) {
   if (format != InferFormat::automatic) return format;
   const auto ending = output.extension();
   if (ending == ".npy") return InferFormat::npy;
+  if (ending == ".xlsx" || ending == ".xls" || ending == ".parquet" || ending == ".npz") {
+    throw_error(ErrorKind::usage,
+                "--output {}: results are written as CSV (.csv), JSON lines (.jsonl) or an array "
+                "(.npy); name such a file",
+                output.string());
+  }
   return ending == ".json" || ending == ".jsonl" ? InferFormat::json : InferFormat::csv;
 }
 

@@ -10,9 +10,10 @@
 namespace ridgeline::engine {
 namespace {
 
-// Joins the members' nets side by side: each one's outputs become probabilities, followed by their
-// mean.
-nn::Graph joined(std::span<const LoadedModel> members, bool classes) {
+// Joins the members' nets side by side: each one's outputs become probabilities if `loss` is one of
+// classes or labels, followed by their mean.
+nn::Graph joined(std::span<const LoadedModel> members, nn::LossKind loss) {
+  const bool labels = loss == nn::LossKind::binary_cross_entropy;
   std::vector<nn::LayerPtr> layers;
   std::vector<std::vector<int>> inputs;
   std::vector<int> ends;
@@ -25,8 +26,8 @@ nn::Graph joined(std::span<const LoadedModel> members, bool classes) {
         if (from != nn::kGraphInput) from += first;
       }
     }
-    if (classes) {
-      layers.push_back(std::make_shared<nn::SoftmaxLayer>());
+    if (labels || loss == nn::LossKind::cross_entropy) {
+      layers.push_back(std::make_shared<nn::SoftmaxLayer>(labels));
       inputs.push_back({int(layers.size()) - 2});
     }
     ends.push_back(int(layers.size()) - 1);
@@ -42,10 +43,6 @@ void check(std::span<const LoadedModel> members) {
   }
   const LoadedModel& first = members.front();
   for (const LoadedModel& each : members) {
-    if (each.config.train.loss.kind == nn::LossKind::binary_cross_entropy) {
-      throw_error(ErrorKind::usage,
-                  "an ensemble cannot join models of binary cross-entropy yet: use cross-entropy");
-    }
     if (each.config.train.loss.kind != first.config.train.loss.kind ||
         each.classes != first.classes || each.config.data.name != first.config.data.name ||
         !(each.model.input() == first.model.input()) ||
@@ -67,7 +64,7 @@ std::vector<std::byte> make_ensemble(std::span<const std::vector<std::byte>> mod
   check(members);
   const LoadedModel& first = members.front();
   Config config = first.config;
-  config.layers = joined(members, config.train.loss.kind == nn::LossKind::cross_entropy);
+  config.layers = joined(members, config.train.loss.kind);
   nn::Model model = config.build_model(first.model.input());
   size_t at = 0;
   for (const LoadedModel& member : members) {

@@ -74,6 +74,12 @@ TrainRun::TrainRun(const Config& given, const TrainOptions& options)
   auto set = options.set;
   if (!set) set = std::make_shared<data::DataSet>(load_data(given, options.data, true));
   config_ = settled(given, *set);
+  if (config_.train.batch < given.train.batch) {
+    progress_.line(
+        fmt::format("batch of {}, because there are fewer training samples than the "
+                    "default of {}",
+                    config_.train.batch, given.train.batch));
+  }
   const Config& config = config_;
   if (ranks_ != nullptr) check_alike(*ranks_, config, *set);
   std::optional<nn::TensorFile> kept;
