@@ -88,7 +88,9 @@ std::string result_text(const engine::SweepPoint& point) {
 void write_best(const engine::Sweep& result, const std::filesystem::path& file) {
   engine::Progress progress;
   if (result.best.empty()) {
-    progress.warning("--export best: no combination ran to its end, so no model is written");
+    progress.warning(
+        "--export best: no combination ran to its end with a finite score, so no model "
+        "is written");
     return;
   }
   const engine::Sweep::Model& best = result.best.front();
@@ -102,7 +104,9 @@ void write_best(const engine::Sweep& result, const std::filesystem::path& file) 
 void write_ensemble(const engine::Sweep& result, const SweepFlags& flags) {
   engine::Progress progress;
   if (result.best.size() < 2) {
-    progress.warning("--ensemble: fewer than two combinations ran to their end, so it is not made");
+    progress.warning(
+        "--ensemble: fewer than two combinations ran to their end with a finite score, so it "
+        "is not made");
     return;
   }
   std::vector<std::vector<std::byte>> models;

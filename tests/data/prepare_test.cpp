@@ -118,6 +118,16 @@ TEST(PrepareTest, TreatsMissingNumbersByTheRule) {
   });
 }
 
+TEST(PrepareTest, RefusesNumbersBeyondTheRangeOfTheModel) {
+  const Preparation p = fit(set_of({numbers("x", {1, 2}), numbers("y", {1, 3})}));
+  const FieldSet set = set_of({numbers("x", {1, 1}), numbers("y", {-1e38, 1e39})});
+  EXPECT_EQ(prepared(p, set)[3], 1e39);
+  std::vector<float> out(4);
+  p.apply(set, 0, 1, std::span(out).first(2));
+  expect_error(ErrorKind::data, {"'y'", "sample 1", "beyond the range"},
+               [&] { p.apply(set, 0, 2, std::span(out)); });
+}
+
 TEST(PrepareTest, CodesCategoriesByName) {
   const FieldSet set =
       set_of({category_field("kind", std::vector<int32_t>{2, 0, 2, 1}, {"ant", "bee", "cat"})});

@@ -1,6 +1,7 @@
 """Random configs, many of them wrong: each is refused with one line, or trains three steps with the same losses
-on the reference kernels and on the fast ones. The tests take few; by hand, with RIDGELINE, BUILD_DIR and SOURCE_DIR set:
-    tests/scripts/random_configs_test.py --count 10000 --seed 1
+on the reference kernels and on the fast ones. Others are trained in two or three parts and at once, with random rules of
+validation, and both must end with the same bits. The tests take few; by hand, with RIDGELINE, BUILD_DIR and SOURCE_DIR set:
+    tests/scripts/random_configs_test.py --count 10000 --resumed 1000 --seed 1
 Prints the counts; a failure is printed with its config."""
 
 import argparse
@@ -154,17 +155,35 @@ def config(draw, data):
                    for name, table in sorted(made.items(), key=lambda item: isinstance(item[1], dict)))
 
 
+def rules(draw):
+    """Settings of a run that is stopped and continued: what it validates, keeps, counts and saves between epochs."""
+    steps = draw.randrange(4, 40)
+    given = {"train.max_steps": steps, "train.epochs": 100, "train.checkpoint_steps": draw.choice((0, 1, 3, 1000)),
+             "train.log_steps": draw.choice((1, 2, 5)), "train.eval_every": draw.choice((1, 1, 2))}
+    if draw.random() < 0.7:
+        given["data.split"] = toml({"validation": draw.choice((0.1, 0.3)), "seed": 1})
+        given["train.monitor"] = draw.choice(("loss", "loss", "accuracy", "f1", "auc", "mse"))
+        given["train.keep"] = draw.choice(("best", "last"))
+        given["train.patience"] = draw.choice((0, 0, 1, 3))
+    for key, value in (("data.augment", toml({"shift": 1, "flip": True})), ("data.resident", "false"),
+                       ("run.precision", draw.choice(("bf16", "fp16"))), ("run.recompute", "true")):
+        if draw.random() < 0.2:
+            given[key] = value
+    return given, sorted(draw.sample(range(1, steps), draw.choice((1, 2)))) + [steps]
+
+
 class Runs:
     def __init__(self):
         self.folder = tool.Folder(samples=60)
         self.counts = collections.Counter()
         self.cache = {"XDG_CACHE_HOME": str(self.folder / "cache")}
 
-    def train(self, text, *more):
+    def train(self, text, *more, out="out"):
         """The exit code, the losses and the output."""
-        path, out = self.folder / "random.toml", self.folder / "out"
+        path, out = self.folder / "random.toml", self.folder / out
         path.write_text(text)
-        shutil.rmtree(out, ignore_errors=True)
+        if "--resume" not in more:
+            shutil.rmtree(out, ignore_errors=True)
         done = subprocess.run([tool.TOOL, "train", path, "--out", out, "--quiet", "--threads", "1", "--set",
                                "train.checkpoint_seconds=0", *more], capture_output=True, text=True,
                               env=tool.environment(**self.cache), timeout=60)
@@ -193,22 +212,47 @@ class Runs:
             assert math.isclose(fast, slow, rel_tol=2e-3, abs_tol=1e-5), f"{losses} and by the reference {plain}"
         self.counts["trained alike"] += 1
 
+    def check_resumed(self, text, draw):
+        given, stops = rules(draw)
+        settings = [word for key, value in given.items() for word in ("--set", f"{key}={value}")]
+        code, _, said = self.train(text, *settings)
+        if code in (2, 3, 6):
+            self.counts["refused"] += 1
+            return
+        for i, stop in enumerate(stops):
+            resumes = ["--resume"] if i > 0 else []
+            parts, _, words = self.train(text, *settings, "--set", f"train.max_steps={stop}", *resumes, out="parts")
+            if parts != 0:
+                break
+        if code == 4 or parts == 4:  # an evaluation at the end of a part may be the one that is not finite
+            self.counts["not finite"] += 1
+            return
+        assert code == parts, f"exit {code} and in parts {stops} {parts}: {said} {words}\n{settings}"
+        for name in ("checkpoint.safetensors", "model.safetensors"):
+            whole, joined = self.folder / "out" / name, self.folder / "parts" / name
+            assert tool.tensors(whole) == tool.tensors(joined), f"{name}: other bits in parts {stops}\n{settings}"
+            state = [tool.read_safetensors(each)[1].get("ridgeline.checkpoint") for each in (whole, joined)]
+            assert state[0] == state[1], f"{state} in parts {stops}\n{settings}"
+        self.counts["resumed alike"] += 1
+
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--count", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--resumed", type=int, default=10)
     given = parser.parse_args()
     runs = Runs()
     fallen = 0
-    for number in range(given.count):
-        text = config(random.Random(f"{given.seed}:{number}"), runs.folder.data)
+    for number in range(given.count + given.resumed):
+        draw = random.Random(f"{given.seed}:{number}")
+        text = config(draw, runs.folder.data)
         try:
-            runs.check(text)
+            runs.check(text) if number < given.count else runs.check_resumed(text, draw)
         except (AssertionError, subprocess.TimeoutExpired) as fault:
             fallen += 1
             print(f"seed {given.seed}, config {number}: {fault}\n{text}\n", flush=True)
-    print(f"{given.count} configs: " + ", ".join(f"{count} {what}" for what, count in sorted(runs.counts.items())) +
+    print(f"{given.count + given.resumed} configs: " + ", ".join(f"{count} {what}" for what, count in sorted(runs.counts.items())) +
           f", {fallen} fell")
     runs.folder.close()
     sys.exit(1 if fallen else 0)

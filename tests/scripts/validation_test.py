@@ -246,6 +246,69 @@ tune = false
         tool.run("train", config, "--set", "train.monitor=accuracy", code=2)
 
 
+class NotFinite(unittest.TestCase):
+    """A validation set whose metric is no number, or infinite."""
+
+    def setUp(self):
+        self.folder = tool.Folder()
+        self.addCleanup(self.folder.close)
+        self.out = self.folder / "run"
+
+    def config(self, target, validation, outputs, monitor):
+        draw = random.Random(9)
+
+        def table(name, make):
+            rows = [make(draw.gauss(0, 1), draw.gauss(0, 1)) for _ in range(60)]
+            (self.folder / name).write_text("a,b,y\n" + "".join(f"{a},{b},{y}\n" for a, b, y in rows))
+
+        table("train.csv", target)
+        table("validation.csv", validation)
+        path = self.folder / "table.toml"
+        path.write_text(f"""
+[data]
+train = "{self.folder / 'train.csv'}"
+validation = "{self.folder / 'validation.csv'}"
+test = "{self.folder / 'train.csv'}"
+target = "y"
+[model]
+layers = [{{ type = "linear", out = {outputs} }}]
+[train]
+batch = 20
+epochs = 20
+keep = "best"
+patience = 3
+monitor = "{monitor}"
+checkpoint_steps = 2
+[run]
+device = "cpu"
+tune = false
+""")
+        return path
+
+    def test_the_last_weights_are_kept_if_none_are_the_best(self):
+        def labelled(a, b):
+            return a, b, "up" if a + b > 0 else "down"
+
+        config = self.config(labelled, lambda a, b: (a, b, "up"), 2, "auc")  # one class has no curve
+        result = self.folder / "result.json"
+        done = tool.run("train", config, "--out", self.out, "--json", result)
+        self.assertIn("the validation auc was never finite", done.stderr)
+        self.assertIn("stopped early after step 9: the validation auc has not been finite for 3", done.stderr)
+        self.assertNotIn("-1", done.stderr)
+        self.assertNotIn("best", json.loads(result.read_text()))
+        self.assertEqual(checkpoint(self.out)["best"]["waited"], 3)
+        again = tool.run("train", "--resume", self.out)
+        self.assertNotIn("epoch 4", again.stderr)  # it is still out of patience
+
+    def test_a_run_resumes_after_an_infinite_loss(self):
+        config = self.config(lambda a, b: (a, b, a + 2 * b), lambda a, b: (a * 1e25, b, b), 1, "loss")
+        done = tool.run("train", config, "--out", self.out, "--set", "train.patience=0", "--set", "train.max_steps=7", code=4)
+        self.assertIn("the validation loss is infinite at step 7 (epoch 3): the training losses are finite", done.stderr)
+        self.assertNotIn("best so far", done.stderr)
+        done = tool.run("train", "--resume", self.out, "--set", "train.max_steps=9", code=4)
+        self.assertIn("continuing after step 6", done.stderr)
+
+
 class Labels(unittest.TestCase):
     def test_several_labels_have_f1_and_auc(self):
         folder = tool.Folder()

@@ -1,14 +1,33 @@
 #include "ridgeline/data/prepare/preparation.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <utility>
 
 #include "ridgeline/core/text_format.h"
+#include "ridgeline/data/prepare/refusals.h"
 
 namespace ridgeline::data {
 namespace {
 
 constexpr int64_t kBlockBytes = int64_t{4} << 20;  // of doubles made at a time
+
+// Throws if a number of the block, whose first sample is `begin`, would be infinite as a T.
+template <typename T>
+void check_range(const std::vector<Feature>& features, int64_t width, const FieldSet& set,
+                 int64_t begin, std::span<const double> block) {
+  constexpr auto kMost = double(std::numeric_limits<T>::max());
+  const auto found = std::ranges::find_if(block, [](double v) { return !(std::abs(v) <= kMost); });
+  if (found == block.end()) return;
+  const int64_t at = found - block.begin();
+  int64_t left = at % width;
+  for (const Feature& feature : features) {
+    if (left < width_of(feature))
+      refuse_too_large(set.field(field_of(feature)), begin + at / width);
+    left -= width_of(feature);
+  }
+}
 
 template <typename T>
 void apply_as(const std::vector<Feature>& features, int64_t width, const FieldSet& set,
@@ -26,6 +45,7 @@ void apply_as(const std::vector<Feature>& features, int64_t width, const FieldSe
                  feature);
       place += width_of(feature);
     }
+    check_range<T>(features, width, set, at, block);
     std::ranges::transform(block, out.begin() + ptrdiff_t((at - begin) * width),
                            [](double value) { return T(value); });
   }

@@ -17,4 +17,12 @@ void refuse_infinite(const Field& field, int64_t sample) {
               field.origin, quote(field.name), sample);
 }
 
+void refuse_too_large(const Field& field, int64_t sample) {
+  throw_error(
+      ErrorKind::data,
+      "{}: field {}: the value of sample {} is beyond the range of the model's numbers; mend "
+      "the sample or leave it out, or train with a clip in data.columns",
+      field.origin, quote(field.name), sample);
+}
+
 }  // namespace ridgeline::data

@@ -15,9 +15,9 @@ struct BestWeights {
   int64_t waited = 0;  // evaluations since then
   Snapshot weights;    // of that step, without the optimizer's state; empty unless kept
 
-  // Whether a value of this metric is better than the best. NaN never is.
+  // Whether a value of this metric is better than the best. NaN and infinity never are.
   bool is_beaten_by(double now, Metric metric) const {
-    if (std::isnan(now)) return false;
+    if (!std::isfinite(now)) return false;
     return step < 0 || (larger_is_better(metric) ? now > value : now < value);
   }
 };

@@ -44,7 +44,7 @@ std::vector<std::byte> checkpoint_bytes(Trainer& trainer, const Snapshot& snapsh
                 {"evaluate_tail", kernels.evaluate_tail},
                 {"validate", kernels.validate},
                 {"validate_tail", kernels.validate_tail}}}};
-  if (best.step >= 0) {
+  if (best.step >= 0 || best.waited > 0) {
     stands["best"] = {{"step", best.step}, {"value", best.value}, {"waited", best.waited}};
   }
   if (epoch.targets > 0) {

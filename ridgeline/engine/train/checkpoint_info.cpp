@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "ridgeline/core/json.h"
@@ -59,14 +60,20 @@ CheckpointInfo read_checkpoint_info(const nn::TensorFile& file) {
     names.validate_tail = kernels.value("validate_tail", std::vector<std::string>{});
     if (kept.contains("epoch")) {
       const json& epoch = kept.at("epoch");
-      info.epoch = {epoch.at("loss").get<double>(), epoch.at("correct").get<int64_t>(),
-                    epoch.at("targets").get<int64_t>(), epoch.at("counted").get<bool>()};
+      // JSON has no infinity: null is a sum that has overflowed.
+      const json& loss = epoch.at("loss");
+      info.epoch = {loss.is_null() ? std::numeric_limits<double>::infinity() : loss.get<double>(),
+                    epoch.at("correct").get<int64_t>(), epoch.at("targets").get<int64_t>(),
+                    epoch.at("counted").get<bool>()};
     }
     if (kept.contains("best")) {
       const json& best = kept.at("best");
-      info.best.step = best.at("step").get<int64_t>();
-      info.best.value = best.at("value").get<double>();
       info.best.waited = best.at("waited").get<int64_t>();
+      // Earlier versions took an infinite value for the best and wrote it as null.
+      if (!best.at("value").is_null()) {
+        info.best.step = best.at("step").get<int64_t>();
+        info.best.value = best.at("value").get<double>();
+      }
     }
     for (auto* each : {&names.train, &names.tail, &names.evaluate, &names.evaluate_tail,
                        &names.validate, &names.validate_tail}) {

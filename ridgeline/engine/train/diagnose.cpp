@@ -83,18 +83,16 @@ class Inspector {
 }  // namespace
 
 Diagnosis diagnose(Trainer& trainer, const Snapshot& snapshot, int64_t step, int64_t end) {
-  Diagnosis diagnosis{end, std::numeric_limits<double>::quiet_NaN(), {}};
+  Diagnosis diagnosis{end, {}, {}};
   trainer.restore(snapshot, step);
-  bool found = false;
-  while (!found && trainer.step() < end) {
+  while (!diagnosis.loss && trainer.step() < end) {
     const int64_t before = trainer.step();
     trainer.advance(end - before);
     const auto losses = trainer.losses();
-    for (size_t i = 0; i < losses.size() && !found; ++i) {
+    for (size_t i = 0; i < losses.size() && !diagnosis.loss; ++i) {
       if (std::isfinite(losses[i])) continue;
       diagnosis.step = before + int64_t(i) + 1;
       diagnosis.loss = losses[i];
-      found = true;
     }
   }
   // The step before is examined too: its gradients may have corrupted the weights.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "ridgeline/engine/train/trainer.h"
@@ -8,8 +9,8 @@ namespace ridgeline::engine {
 
 // The origin of a loss that is not finite.
 struct Diagnosis {
-  int64_t step = 0;  // counted from 1, the step with that loss
-  double loss = 0;
+  int64_t step = 0;            // counted from 1, the step with that loss
+  std::optional<double> loss;  // of that step; none if all losses are finite
   // "layer 2 (relu)", "the gradient of layer 0 (linear)"; "" if the reference kernels produce
   // neither NaN nor infinity from the same weights, so that a kernel of the plan may be
   // wrong.

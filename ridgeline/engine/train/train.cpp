@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -66,7 +67,9 @@ void TrainRun::advance() {
   flops_ += double(made) * runner.plan().program().flops();
   limit_seconds_ += double(made) * (full ? full_limit_ : tail_limit_).seconds();
   evaluated_ = false;
-  if (bad_since_ > 0 && (after > bad_since_ || after == end_)) give_up("loss", after);
+  if (bad_since_ > 0 && (after > bad_since_ || after == end_)) {
+    give_up("loss", std::numeric_limits<double>::quiet_NaN(), after);
+  }
   if (is_due(kScaleSteps)) check_loss_scale();
   if (progress_.due()) show();
   if (log_point && bad_since_ == 0) {
@@ -141,21 +144,25 @@ void TrainRun::check_loss_scale() {
   }
 }
 
-// Throws the error of a loss, named by `which`, that was not finite by the time of step `end`.
-void TrainRun::give_up(std::string_view which, int64_t end) {
+// Throws the error of a loss, named by `which`, that was not finite by the time of step `end`. A
+// repetition that finds it again is exact about its step and value.
+void TrainRun::give_up(std::string_view which, double loss, int64_t end) {
   const Diagnosis found = diagnose(*trainer_, safe_, safe_step_, end);
   const int64_t step = std::min(found.step, end_);
   const int64_t epoch = (step - 1) / trainer_->steps_per_epoch() + 1;
+  const bool trains = !found.loss && which != "loss";
   const std::string cause =
-      found.where.empty()
-          ? "the reference kernels make it finite from the same weights, so that a kernel of the "
+      !found.where.empty() ? fmt::format("not finite first in {};", found.where)
+      : trains
+          ? "the training losses are finite, so that some of its samples may have far larger "
+            "values; or"
+          : "the reference kernels make it finite from the same weights, so that a kernel of the "
             "plan may be at fault: `ridgeline verify` compares them, --kernels '!NAME' leaves one "
-            "out; or"
-          : fmt::format("not finite first in {};", found.where);
+            "out; or";
   throw_error(ErrorKind::numeric,
               "the {} is {} at step {} (epoch {}): {} try a smaller train.optimizer.lr (now {}) or "
               "train.clip_norm{}",
-              which, std::isnan(found.loss) ? "NaN" : "infinite", step, epoch, cause,
+              which, std::isnan(found.loss.value_or(loss)) ? "NaN" : "infinite", step, epoch, cause,
               config_.train.optimizer.lr, kept_checkpoint());
 }
 
@@ -206,7 +213,7 @@ TrainReport TrainRun::finish() {
   const double loss = report_.validation ? report_.validation->loss : report_.test.loss;
   const bool ended = trainer_->step() == end_ || out_of_patience();
   if (evaluated_ && ended && !std::isfinite(loss)) {
-    give_up(report_.validation ? "validation loss" : "test loss", trainer_->step() + 1);
+    give_up(report_.validation ? "validation loss" : "test loss", loss, trainer_->step() + 1);
   }
   if (report_.stopped_by == 0 && saved_step_ != trainer_->step()) {
     require_finite(trainer_->snapshot());

@@ -43,7 +43,7 @@ class TrainRun {
   int64_t steps_to_make() const;
   void advance();
   void read_results(int64_t before);
-  [[noreturn]] void give_up(std::string_view which, int64_t end);
+  [[noreturn]] void give_up(std::string_view which, double loss, int64_t end);
   void check_loss_scale();
   std::string kept_checkpoint() const;
   void log();

@@ -116,9 +116,10 @@ void TrainRun::evaluate(bool scheduled) {
   progress_.line(text);
   if (scheduled && out_of_patience()) {
     progress_.line(fmt::format(
-        "stopped early after step {}: the validation {} has not been better for {}; the best is "
-        "that of step {}",
-        step, name(config_.train.monitor), counted(best_.waited, "evaluation"), best_.step));
+        "stopped early after step {}: the validation {} has not been {} for {}{}", step,
+        name(config_.train.monitor), best_.step < 0 ? "finite" : "better",
+        counted(best_.waited, "evaluation"),
+        best_.step < 0 ? "" : fmt::format("; the best is that of step {}", best_.step)));
   }
 }
 
@@ -130,9 +131,17 @@ void TrainRun::restore_best() {
   const bool last_is_best =
       agreed(int32_t(best_.step == trainer_->step() || best_.is_beaten_by(last, monitor))) != 0;
   report_.monitor = monitor;
+  report_.stopped_early = out_of_patience();
+  if (best_.step < 0 && !last_is_best) {
+    if (config_.train.keep_best) {
+      progress_.warning(fmt::format(
+          "the validation {} was never finite: no weights are the best, and the last are kept",
+          name(monitor)));
+    }
+    return;
+  }
   report_.best_step = last_is_best ? trainer_->step() : best_.step;
   report_.best_value = last_is_best ? last : best_.value;
-  report_.stopped_early = out_of_patience();
   if (!config_.train.keep_best) return;
   report_.kept_best = true;
   if (last_is_best) return;
