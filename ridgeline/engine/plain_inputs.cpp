@@ -147,7 +147,7 @@ bool PlainInputs::apply_fast(const float* from, int64_t timesteps, float* to) co
 }
 
 // apply_fast() by threads that each take the samples which they gather later: lines that another
-// core has written cost an imported perceptron at batch 256 a quarter of its call (2 threads, EPYC).
+// core has written cost an imported perceptron at batch 256 a quarter of its call (EPYC).
 bool PlainInputs::apply_shared(const float* from, int64_t count, float* to,
                                ThreadPool& pool) const {
   constexpr int64_t kLeastNumbers = 1 << 15;  // of a thread: waking another costs microseconds
