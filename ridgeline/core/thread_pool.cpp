@@ -68,6 +68,31 @@ void wait_while_equal(std::atomic<T>& atomic, T old) {
   while (atomic.load(std::memory_order_acquire) == old) atomic.wait(old);
 }
 
+// A region as its workers see it.
+struct Region {
+  void (*entry)(void* context, int thread);
+  void* context;
+  int size;  // of the pool
+  int cpu;   // of the caller when the region began; negative: unknown
+};
+
+// Moves the calling thread off this processor, if there are enough others; it may return later.
+void leave(int cpu, int threads) {
+  cpu_set_t all;
+  if (sched_getaffinity(0, sizeof(all), &all) != 0 || CPU_COUNT(&all) < threads) return;
+  cpu_set_t others = all;
+  CPU_CLR(size_t(cpu), &others);
+  if (sched_setaffinity(0, sizeof(others), &others) == 0) sched_setaffinity(0, sizeof(all), &all);
+}
+
+// On a busy machine the scheduler may wake a worker on its caller's processor and leave it there:
+// both then take turns, and each spins while the other has to compute.
+void enter(void* region, int thread) {
+  const auto& [entry, context, size, cpu] = *static_cast<const Region*>(region);
+  if (thread != 0 && cpu >= 0 && cpu == sched_getcpu()) leave(cpu, size);
+  entry(context, thread);
+}
+
 }  // namespace
 
 int available_threads() {
@@ -117,8 +142,9 @@ void ThreadPool::stop() {
 }
 
 void ThreadPool::launch(Entry entry, void* context) {
-  entry_ = entry;
-  context_ = context;
+  Region region{entry, context, size_, sched_getcpu()};
+  entry_ = enter;
+  context_ = &region;
   running_.store(size_ - 1, std::memory_order_relaxed);
   generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();

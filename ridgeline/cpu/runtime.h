@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <string>
 
 #include "ridgeline/core/runtime.h"
@@ -33,6 +34,7 @@ class CpuRuntime final : public Runtime {
 
  private:
   ThreadPool pool_;
+  std::atomic<size_t> large_blocks_{0};  // that were allocated
 };
 
 // The runtime of a CPU kernel: the planner gives kernels only the runtime of their own target.

@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "ridgeline/core/thread_pool.h"
 #include "ridgeline/engine/model_io.h"
 
 namespace ridgeline::engine {
@@ -29,8 +30,8 @@ class PlainInputs {
 
   // Turns samples [count][elements()] into inputs [count][numbers of the model's input]. Throws
   // Error(data) for a code that the model does not know, and for a missing (NaN) or infinite number
-  // if none is allowed.
-  void apply(const void* samples, int64_t count, void* inputs) const;
+  // if none is allowed. Threads of the pool share the work if there is one.
+  void apply(const void* samples, int64_t count, void* inputs, ThreadPool* pool = nullptr) const;
 
  private:
   // One number of a sample (or of a timestep): y = (f(clip(x)) - shift) *
@@ -49,6 +50,7 @@ class PlainInputs {
   template <typename T>
   void copy_codes(const T* codes, int64_t count, void* inputs) const;
   bool apply_fast(const float* from, int64_t timesteps, float* to) const;
+  bool apply_shared(const float* from, int64_t count, float* to, ThreadPool& pool) const;
 
   DType given_ = DType::uint8, inputs_ = DType::uint8;
   Shape shape_;

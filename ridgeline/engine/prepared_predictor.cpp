@@ -82,7 +82,7 @@ void PreparedPredictor::run_on_gpu(const void* samples, int64_t count, float* ou
 
 void PreparedPredictor::run(const void* samples, int64_t count, float* outputs) {
   check_count(count);
-  inputs_.apply(samples, count, predictor_->inputs());
+  inputs_.apply(samples, count, predictor_->inputs(), machine_.runtime().thread_pool());
   predictor_->run();
   predictor_->outputs(count, outputs);
   if (unscale_.empty()) return;

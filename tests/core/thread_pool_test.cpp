@@ -103,6 +103,31 @@ TEST(ThreadPool, TwoPoolsDoNotMix) {
   EXPECT_EQ(calls, 2);
 }
 
+// A worker that shares its caller's processor moves to another one, and may still return.
+TEST(ThreadPool, AWorkerOnItsCallersProcessorKeepsItsAffinityMask) {
+  cpu_set_t all;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(all), &all), 0);
+  ThreadPool pool(2);
+  for (int i = 0; i < 100; ++i) {
+    const int cpu = sched_getcpu();
+    ASSERT_GE(cpu, 0);
+    pool.run([&](int thread) {
+      if (thread == 0) return;
+      cpu_set_t one;
+      CPU_ZERO(&one);
+      CPU_SET(size_t(cpu), &one);
+      sched_setaffinity(0, sizeof(one), &one);
+      sched_setaffinity(0, sizeof(all), &all);
+    });
+    cpu_set_t now;
+    CPU_ZERO(&now);
+    pool.run([&](int thread) {
+      if (thread == 1) sched_getaffinity(0, sizeof(now), &now);
+    });
+    EXPECT_TRUE(CPU_EQUAL(&now, &all));
+  }
+}
+
 TEST(Split, CoversEverythingOnceInWholeGrains) {
   for (const int64_t count : {0, 1, 2, 7, 64, 1000, 1021}) {
     for (const int64_t grain : {1, 4, 16, 64}) {

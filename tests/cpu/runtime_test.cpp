@@ -13,7 +13,8 @@ namespace {
 
 TEST(CpuRuntime, MemoryIsAlignedZeroedAndReadableALineFurther) {
   cpu::CpuRuntime runtime(1);
-  for (const size_t bytes : {size_t{1}, size_t{63}, size_t{64}, size_t{1000}, size_t{100'000}}) {
+  for (const size_t bytes : {size_t{1}, size_t{63}, size_t{64}, size_t{1000}, size_t{100'000},
+                             size_t{2} << 20, size_t{5'000'000}}) {
     const DeviceBuffer buffer(runtime, bytes);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % 64, 0u);
     int sum = 0;  // the address sanitizer detects a read outside

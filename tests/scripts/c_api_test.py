@@ -170,6 +170,21 @@ class CApi(unittest.TestCase):
             net.run(floats([math.inf, 0.0, 0.0, 0.0]))
         net.close()
 
+    def test_threads_share_the_preparation_of_many_samples(self):
+        count = 40000
+        one, many = Net(self.nets["table"], 1), Net(self.nets["table"], count, threads=2)
+        numbers = [i % 97 / 97 for i in range(2 * count)]
+        for last in (0.5, math.nan):  # the second one is replaced
+            numbers[-1] = last
+            got = many.run(floats(numbers), count)
+            for i in (0, 1, count // 2 - 1, count // 2, count - 1):
+                self.close_to(got[i:i + 1], one.run(floats(numbers[2 * i:2 * i + 2])), 1e-5)
+        numbers[-2] = math.inf
+        with self.assertRaisesRegex(RuntimeError, f"sample {count - 1} is infinite"):
+            many.run(floats(numbers), count)
+        one.close()
+        many.close()
+
     def test_steps_are_the_sequence(self):
         want = infer_values(self.nets["gru"], self.folder / "wave.csv", self.folder)
         net = Net(self.nets["gru"], 1, steps=True)

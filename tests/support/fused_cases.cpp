@@ -31,6 +31,29 @@ void add_linear_activation(Cases& all, DType dtype) {
   }
 }
 
+// Consecutive layers. `kept`: the second one's input is read outside, so that a kernel writes it.
+void add_linear_chain(Cases& all, DType dtype) {
+  for (const int64_t n : {1, 5, 33, 300}) {
+    for (const bool kept : {false, true}) {
+      CaseBuilder c(fmt::format("linear_chain {}{}", n, kept ? " kept" : ""), dtype);
+      const auto layer = [&](const char* at, const Value& x, int64_t out, const Value& y) {
+        const int64_t in = x.shape[1];
+        const Value b = n != 5 ? c.param(fmt::format("b{}", at), {out}) : Value{};
+        c.add(Linear{x, c.param(fmt::format("w{}", at), {out, in}, weights(in)), b, y});
+      };
+      const Value z = c.temp("z", {n, 19});
+      const Value a = kept ? c.out("a", {n, 19}) : c.temp("a", {n, 19});
+      const Value y = c.temp("y", {n, 40}), u = c.temp("u", {n, 3});
+      layer("1", c.in("x", {n, 37}), 19, z);
+      c.add(Activation{ActivationKind::relu, z, a});
+      layer("2", a, 40, y);
+      layer("3", y, 3, u);
+      c.add(Activation{ActivationKind::tanh, u, c.out("v", {n, 3})});
+      all.push_back(c.done());
+    }
+  }
+}
+
 void add_loss_and_gradient(Cases& all, DType dtype) {
   for (const Shape& shape : {Shape{1, 10}, Shape{32, 10}, Shape{7, 3}, Shape{5, 129}}) {
     const double scale = 0.5 / double(shape[0]);
@@ -133,6 +156,7 @@ void add_summed_update(Cases& all, DType dtype) {
 std::vector<Case> fused_cases(DType dtype) {
   Cases all;
   add_linear_activation(all, dtype);
+  add_linear_chain(all, dtype);
   add_loss_and_gradient(all, dtype);
   add_head(all, dtype);
   add_backward_update(all, dtype);

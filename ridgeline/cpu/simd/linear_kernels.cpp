@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "ridgeline/cpu/simd/batch.h"
 #include "ridgeline/cpu/simd/kernel.h"
@@ -92,6 +94,135 @@ std::unique_ptr<Step> prepare_forward(const Span& span, const Binding& binding) 
                  op.out(),
                  f != nullptr ? simd_activation(*f) : SimdActivation()};
     return make_step(step);
+  });
+}
+
+// --- Several layers ---
+
+// Linear layers with their activations (or none), each of which reads only the layer before it.
+struct Chain {
+  struct Layer {
+    const Linear* linear;
+    const Activation* activation;  // or null
+    const Value& y() const { return activation != nullptr ? activation->y : linear->y; }
+  };
+  std::vector<Layer> layers;
+  std::vector<ValueId> inner;  // values that nothing else reads
+  size_t ops = 0;
+
+  explicit Chain(const Rest& rest) {
+    for (;;) {
+      const auto* linear = rest.get<Linear>(ops);
+      if (linear == nullptr || !takes(linear->y.dtype) || linear->x.shape.numel() == 0 ||
+          linear->y.shape.numel() == 0) {
+        return;
+      }
+      if (!layers.empty()) {
+        const Value& before = layers.back().y();
+        if (linear->x.id != before.id || !rest.dead_after(before, ops + 1)) return;
+        inner.push_back(before.id);
+      }
+      const auto* f = rest.get<Activation>(ops + 1);
+      if (f != nullptr && (f->x.id != linear->y.id || !rest.dead_after(linear->y, ops + 2))) {
+        f = nullptr;
+      }
+      if (f != nullptr) inner.push_back(linear->y.id);
+      layers.push_back({linear, f});
+      ops += f != nullptr ? 2 : 1;
+    }
+  }
+  int64_t widest() const {
+    int64_t most = 0;
+    for (const Layer& each : layers) most = std::max(most, each.linear->out());
+    return most;
+  }
+};
+
+// All layers are one parallel region: panels of one layer are the next one's input. With many
+// samples each thread takes its own through all layers, and waits for no other.
+template <typename T>
+struct ChainStep {
+  ThreadPool& pool;
+  int64_t n;
+  const T* x;
+  T* y;
+  T *x_panels, *between[2];
+  std::vector<ForwardArgs<T>> layers;
+
+  void operator()() const {
+    pool.run([this](int thread) {
+      const bool by_batch = n >= kRowsToShareBatch * pool.size();
+      const Range mine = split(n, thread, pool.size(), kGroup<T>);
+      const BatchFunctions<T>& batch = batch_functions<T>();
+      batch.to_panels(x, layers.front().in, layers.front().in, x_panels, mine,
+                      {0, layers.front().in});
+      for (const ForwardArgs<T>& args : layers) {
+        if (!by_batch) pool.barrier();
+        const Range rows = by_batch ? Range{0, args.out} : split(args.out, thread, pool.size(), 8);
+        const Range columns = by_batch ? mine : Range{0, n};
+        gemm_functions<T>().forward(args, rows, columns);
+        if (&args == &layers.back()) {
+          batch.from_panels(args.y, args.out, y, args.out, columns, rows);
+        }
+      }
+    });
+  }
+};
+
+template <typename T>
+ChainStep<T> chain_step(std::byte* base, size_t* bytes, ThreadPool& pool, const Chain& chain) {
+  Scratch scratch(base);
+  const Linear& first = *chain.layers.front().linear;
+  ChainStep<T> step{pool, first.n(), nullptr, nullptr, nullptr, {}, {}};
+  step.x_panels = scratch.take<T>(panel_elements<T>(first.n(), first.in()));
+  for (T*& each : step.between) {
+    each = scratch.take<T>(panel_elements<T>(first.n(), chain.widest()));
+  }
+  if (bytes != nullptr) *bytes = scratch.bytes();
+  return step;
+}
+
+Cover covers_chain(const Rest& rest) {
+  if (rest.get<Linear>(0) == nullptr) return Cover::no("the next op is no linear");
+  const auto is_linear = [&](size_t back) {
+    return rest.begin >= back &&
+           std::holds_alternative<Linear>(rest.program.ops[rest.begin - back]);
+  };
+  // Planning does not walk a chain again from each of its layers.
+  if (is_linear(1) ||
+      (is_linear(2) && std::holds_alternative<Activation>(rest.program.ops[rest.begin - 1]))) {
+    return Cover::no("begins with the first of consecutive layers");
+  }
+  const Chain chain(rest);
+  if (chain.layers.size() < 2) return Cover::no("takes two or more consecutive layers");
+  Cover cover = Cover::of(chain.ops);
+  cover.skips = chain.inner;
+  with_type(chain.layers[0].linear->y.dtype, [&](auto zero) {
+    ThreadPool& pool = const_cast<ThreadPool&>(cpu_runtime(rest.runtime).pool());
+    chain_step<decltype(zero)>(nullptr, &cover.workspace, pool, chain);
+  });
+  return cover;
+}
+
+std::unique_ptr<Step> prepare_chain(const Span& span, const Binding& binding) {
+  const Chain chain({span.program, span.begin, binding.runtime()});
+  return with_type(chain.layers[0].linear->y.dtype, [&](auto zero) -> std::unique_ptr<Step> {
+    using T = decltype(zero);
+    ChainStep<T> step =
+        chain_step<T>(binding.workspace(), nullptr, cpu_runtime(binding.runtime()).pool(), chain);
+    step.x = binding.read(chain.layers.front().linear->x).template as<T>();
+    step.y = binding.write(chain.layers.back().y()).template as<T>();
+    const T* from = step.x_panels;
+    for (const Chain::Layer& each : chain.layers) {
+      T* const to = step.between[step.layers.size() % 2];
+      const Linear& op = *each.linear;
+      step.layers.push_back(
+          {binding.read(op.w).template as<T>(), binding.read(op.b).template as<T>(), from, to,
+           nullptr, op.in(), op.out(),
+           each.activation != nullptr ? simd_activation(*each.activation) : SimdActivation()});
+      from = to;
+    }
+    return make_step(std::move(step));
   });
 }
 
@@ -289,7 +420,10 @@ Cover covers_backward_update(const Rest& rest) {
 }  // namespace
 
 KernelTable linear_kernels() {
-  Kernel both, linear, grad_x, grad_w, update;
+  Kernel chain, both, linear, grad_x, grad_w, update;
+  chain.name = "cpu.linear_chain.simd";
+  chain.covers = covers_chain;
+  chain.prepare = prepare_chain;
   both.name = "cpu.linear_activation.simd";
   both.covers = [](const Rest& rest) { return covers_forward(rest, true); };
   both.prepare = prepare_forward;
@@ -311,7 +445,7 @@ KernelTable linear_kernels() {
   grad_w.prepare = [](const Span& span, const Binding& binding) {
     return prepare_backward({.grad_w = &span.get<LinearGradW>(0)}, binding);
   };
-  return computing_in(kFloatAndDouble, {both, update, linear, grad_x, grad_w});
+  return computing_in(kFloatAndDouble, {chain, both, update, linear, grad_x, grad_w});
 }
 
 }  // namespace ridgeline::cpu::simd

@@ -169,6 +169,50 @@ std::unique_ptr<Step> prepare_upsample_grad(const Span& span, const Binding& bin
   });
 }
 
+// Returns the timestep of sample b that `at` selects.
+int64_t selected(const int32_t* lengths, int64_t steps, int64_t at, int64_t b) {
+  return at >= 0 ? at : std::max<int64_t>(0, (lengths != nullptr ? lengths[b] : steps) + at);
+}
+
+std::unique_ptr<Step> prepare_select(const Span& span, const Binding& binding) {
+  const auto& op = span.get<SelectTimestep>(0);
+  return with_type(op.y.dtype, [&](auto zero) -> std::unique_ptr<Step> {
+    using T = decltype(zero);
+    return make_step([steps = op.steps, at = op.at, n = op.batch(), width = op.features(),
+                      lengths = binding.read(op.lengths).as<int32_t>(),
+                      x = binding.read(op.x).as<T>(), y = binding.write(op.y).as<T>(),
+                      &pool = cpu_runtime(binding.runtime()).pool()] {
+      pool.share(n, 1, kLeastElements / width + 1, [&](Range part) {
+        for (int64_t b = part.begin; b < part.end; ++b) {
+          const int64_t t = selected(lengths, steps, at, b);
+          std::copy_n(x + (b * steps + t) * width, width, y + b * width);
+        }
+      });
+    });
+  });
+}
+
+std::unique_ptr<Step> prepare_select_grad(const Span& span, const Binding& binding) {
+  const auto& op = span.get<SelectTimestepGrad>(0);
+  return with_type(op.dx.dtype, [&](auto zero) -> std::unique_ptr<Step> {
+    using T = decltype(zero);
+    return make_step([steps = op.steps, at = op.at, n = op.batch(), width = op.features(),
+                      lengths = binding.read(op.lengths).as<int32_t>(),
+                      dy = binding.read(op.dy).as<T>(), dx = binding.write(op.dx).as<T>(),
+                      &pool = cpu_runtime(binding.runtime()).pool()] {
+      pool.share(n, 1, kLeastElements / (steps * width) + 1, [&](Range part) {
+        for (int64_t b = part.begin; b < part.end; ++b) {
+          const int64_t t = selected(lengths, steps, at, b);
+          T* to = dx + b * steps * width;
+          std::fill_n(to, t * width, T(0));
+          std::copy_n(dy + b * width, width, to + t * width);
+          std::fill_n(to + (t + 1) * width, (steps - t - 1) * width, T(0));
+        }
+      });
+    });
+  });
+}
+
 template <typename Op>
 Kernel kernel_of(const Value Op::*typed,
                  std::unique_ptr<Step> (*prepare)(const Span&, const Binding&)) {
@@ -187,6 +231,8 @@ Kernel kernel_of(const Value Op::*typed,
 KernelTable rearrange_kernels() {
   return computing_in(kFloatAndDouble,
                       {kernel_of(&Pad::y, prepare_pad), kernel_of(&Transpose::y, prepare_transpose),
+                       kernel_of(&SelectTimestep::y, prepare_select),
+                       kernel_of(&SelectTimestepGrad::dx, prepare_select_grad),
                        kernel_of(&Upsample::y, prepare_upsample),
                        kernel_of(&UpsampleGrad::dx, prepare_upsample_grad)});
 }
