@@ -73,8 +73,8 @@ Model Model::create(const Config& config, const std::vector<int64_t>& input_shap
   if (!parsed.train.loss_named) parsed.train.loss = {nn::LossKind::cross_entropy};
   parsed.train.loss_named = true;
   const data::TargetKind kind = kind_of(parsed.train.loss);
-  parsed.data.own->target_kind = kind;
-  parsed.data.own->scale = parsed.data.own->target_scale = data::ScaleKind::raw;
+  parsed.data.user->target_kind = kind;
+  parsed.data.user->scale = parsed.data.user->target_scale = data::ScaleKind::raw;
   const engine::RunConfig device = api::model_options(options).run;
   parsed.run.device = device.device;
   parsed.run.threads = device.threads;

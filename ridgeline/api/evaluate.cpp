@@ -4,7 +4,7 @@
 
 #include "ridgeline/api/model.h"
 #include "ridgeline/api/train_arrays.h"
-#include "ridgeline/engine/own_data.h"
+#include "ridgeline/engine/user_data.h"
 
 namespace ridgeline {
 namespace api {

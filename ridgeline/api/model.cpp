@@ -7,7 +7,7 @@
 #include "ridgeline/api/train_arrays.h"
 #include "ridgeline/core/file.h"
 #include "ridgeline/core/text.h"
-#include "ridgeline/engine/own_data.h"
+#include "ridgeline/engine/user_data.h"
 
 namespace ridgeline {
 namespace {

@@ -2,10 +2,10 @@
 #include "ridgeline/api/model.h"
 #include "ridgeline/api/train_arrays.h"
 #include "ridgeline/engine/load_data.h"
-#include "ridgeline/engine/own_data.h"
 #include "ridgeline/engine/plan/explain.h"
 #include "ridgeline/engine/profile/profile.h"
 #include "ridgeline/engine/report/page.h"
+#include "ridgeline/engine/user_data.h"
 
 namespace ridgeline {
 namespace {

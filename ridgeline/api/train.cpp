@@ -8,9 +8,9 @@
 #include "ridgeline/api/model.h"
 #include "ridgeline/api/train_arrays.h"
 #include "ridgeline/engine/machine.h"
-#include "ridgeline/engine/own_data.h"
 #include "ridgeline/engine/train/observer.h"
 #include "ridgeline/engine/train/trainer.h"
+#include "ridgeline/engine/user_data.h"
 #include "ridgeline/nn/custom.h"
 
 namespace ridgeline {

@@ -3,7 +3,7 @@
 #include "ridgeline/api/array.h"
 #include "ridgeline/api/config.h"
 #include "ridgeline/api/model.h"
-#include "ridgeline/engine/own_data.h"
+#include "ridgeline/engine/user_data.h"
 #include "ridgeline/engine/weights.h"
 
 namespace ridgeline::api {
@@ -111,7 +111,8 @@ std::shared_ptr<const data::DataSet> prepare_arrays(const engine::Config& config
     }
     if (part) count_copied(bytes_of(part->inputs));
   }
-  engine::OwnParts parts{.train = fields_of(samples, "the training arrays"), .target = {"targets"}};
+  engine::UserParts parts{.train = fields_of(samples, "the training arrays"),
+                          .target = {"targets"}};
   if (test) parts.test = fields_of(*test, "the test arrays");
   if (validation) parts.validation = fields_of(*validation, "the validation arrays");
   parts.all_train = !hold_out && !test;

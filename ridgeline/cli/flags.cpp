@@ -162,10 +162,10 @@ static std::vector<std::string> data_files(const std::string& config,
                                            const std::vector<std::string>& sets) try {
   const engine::DataConfig data = engine::load_config(config, sets).data;
   std::vector<std::string> files{data.name};
-  if (!data.own) return files;
-  files.insert(files.end(), {data.own->train, data.own->validation, data.own->test,
-                             data.own->validation_target, data.own->test_target});
-  files.insert(files.end(), data.own->target.begin(), data.own->target.end());
+  if (!data.user) return files;
+  files.insert(files.end(), {data.user->train, data.user->validation, data.user->test,
+                             data.user->validation_target, data.user->test_target});
+  files.insert(files.end(), data.user->target.begin(), data.user->target.end());
   return files;
 } catch (const Error&) {
   // The values of a sweep are not values of one config.

@@ -43,7 +43,7 @@ std::vector<FileUses::File> files_in_out(const SweepFlags& flags) {
   const auto in_out = [&](const char* name) {
     return (std::filesystem::path(flags.out) / name).string();
   };
-  files.push_back({in_out("sweep.jsonl"), engine::SweepJournal::is_own, true});
+  files.push_back({in_out("sweep.jsonl"), engine::SweepJournal::is_journal, true});
   if (!flags.save_best.empty())
     files.push_back({in_out("best.safetensors"), is_model_file(), true});
   if (flags.ensemble > 0) files.push_back({in_out("ensemble.safetensors"), is_model_file(), true});

@@ -9,10 +9,10 @@
 #include "ridgeline/cli/commands.h"
 #include "ridgeline/core/error.h"
 #include "ridgeline/core/json.h"
-#include "ridgeline/engine/own_files.h"
 #include "ridgeline/engine/train/folds.h"
 #include "ridgeline/engine/train/resume_config.h"
 #include "ridgeline/engine/train/run_folder.h"
+#include "ridgeline/engine/written_files.h"
 
 namespace ridgeline::cli {
 namespace {
@@ -108,7 +108,7 @@ void add_train(CLI::App& app, Action& action) {
     for (const std::string& name : engine::RunFolder::file_names()) {
       const auto path = std::filesystem::path(flags->out) / name;
       // A run may be repeated with the config that it wrote.
-      if (!engine::is_own_config(path)) files.push_back({path, nullptr, true});
+      if (!engine::is_ridgeline_config(path)) files.push_back({path, nullptr, true});
     }
     return files;
   });

@@ -109,9 +109,9 @@ DataConfig read_data(nn::ConfigTable table) {
   DataConfig data;
   if (table.has("train")) {
     if (table.has("name")) table.fail("name", "names a known set, but data.train names files");
-    data.own = read_own_data(table);
-    data.name = data.own->train;
-    data.scale = data.own->scale.value_or(data.scale);
+    data.user = read_user_data(table);
+    data.name = data.user->train;
+    data.scale = data.user->scale.value_or(data.scale);
   } else {
     data.name = table.text("name", std::nullopt);
     if (data.name.empty()) table.fail("name", "is empty; name a data set or a folder");
@@ -123,18 +123,18 @@ DataConfig read_data(nn::ConfigTable table) {
     data.resize = ImageSize{size[0], size[1]};
   }
   if (table.has("resident")) data.resident = table.boolean("resident", true);
-  const data::SetInfo* set = data.own ? nullptr : data::find_known_set(data.name);
+  const data::SetInfo* set = data.user ? nullptr : data::find_known_set(data.name);
   const bool records = set != nullptr && set->records;
   if (records || table.has("text")) {
     if (set != nullptr && !records) table.fail("text", "is for labelled texts, not " + data.name);
-    if (data.own) table.fail("text", "goes with data.name; data.train takes tables and arrays");
+    if (data.user) table.fail("text", "goes with data.name; data.train takes tables and arrays");
     data.text = read_text(table.table("text"), set);
   }
   nn::ConfigTable augment = table.table("augment");
   data.shift = augment.integer("shift", data.shift, {0, kMostPixels});
   data.flip = augment.boolean("flip", data.flip);
   augment.finish();
-  if (!data.own && table.has("split")) data.split = read_split(table.table("split"));
+  if (!data.user && table.has("split")) data.split = read_split(table.table("split"));
   table.finish();
   return data;
 }
@@ -224,14 +224,14 @@ RunConfig read_run(nn::ConfigTable table) {
 // The heads name the fields that are learnt, unless data.target does.
 void settle_heads(Config& config, nn::ConfigTable& model) {
   const std::vector<nn::Head>& heads = config.layers.heads();
-  if (!config.data.own) {
+  if (!config.data.user) {
     model.fail("heads", "learn several fields of data of one's own (data.train)");
   }
   std::vector<std::string> fields;
   for (const nn::Head& head : heads) {
     if (!head.target.empty()) fields.push_back(head.target);
   }
-  std::vector<std::string>& target = config.data.own->target;
+  std::vector<std::string>& target = config.data.user->target;
   if (!fields.empty() && target.empty()) target = fields;
   if (!fields.empty() && target != fields) {
     model.fail("heads", "have other targets, or in another order, than data.target names");
@@ -292,12 +292,12 @@ Config parse_config(const std::string& text, const std::string& origin,
   config.data = read_data(std::move(data));
   config.layers = nn::read_graph(model);
   config.train = read_train(std::move(train));
-  if (!config.data.own) config.train.loss_named = true;
+  if (!config.data.user) config.train.loss_named = true;
   if (!config.layers.heads().empty()) settle_heads(config, model);
   // Targets of 0 and 1 are labels unless the config says otherwise: scaling would change them.
   const bool labels = config.train.loss.kind == nn::LossKind::binary_cross_entropy;
-  if (labels && config.data.own && !config.data.own->target_kind) {
-    config.data.own->target_kind = data::TargetKind::labels;
+  if (labels && config.data.user && !config.data.user->target_kind) {
+    config.data.user->target_kind = data::TargetKind::labels;
   }
   config.run = read_run(std::move(run));
   return config;
@@ -323,9 +323,9 @@ std::string to_toml(const TextConfig& text) {
 std::string to_toml(const Config& config) {
   const DataConfig& data = config.data;
   std::string text = "[data]\n";
-  text += data.own ? to_toml(*data.own)
-                   : fmt::format("name = {}\nscale = \"{}\"\n", nn::toml_text(data.name),
-                                 name_in(kScales, data.scale));
+  text += data.user ? to_toml(*data.user)
+                    : fmt::format("name = {}\nscale = \"{}\"\n", nn::toml_text(data.name),
+                                  name_in(kScales, data.scale));
   text += fmt::format("steps = {}\n", data.steps);
   if (data.resize) {
     text += fmt::format("resize = [{}, {}]\n", data.resize->height, data.resize->width);

@@ -11,7 +11,7 @@
 #include "ridgeline/data/split.h"
 #include "ridgeline/data/text_set.h"
 #include "ridgeline/engine/metric.h"
-#include "ridgeline/engine/own_config.h"
+#include "ridgeline/engine/user_data_config.h"
 #include "ridgeline/nn/loss.h"
 #include "ridgeline/nn/lower.h"
 #include "ridgeline/nn/model.h"
@@ -36,8 +36,8 @@ struct TextConfig {
 
 struct DataConfig {
   std::string name;  // a named set, a folder with IDX files or labelled texts, or a file of text
-  std::optional<TextConfig> text{};    // for labelled texts; filled in for named sets of them
-  std::optional<OwnDataConfig> own{};  // the user's own files; `name` is then that of own->train
+  std::optional<TextConfig> text{};      // for labelled texts; filled in for named sets of them
+  std::optional<UserDataConfig> user{};  // the user's files; `name` is then that of user->train
   data::ScaleKind scale = data::ScaleKind::unit;
   int64_t steps = 64;  // characters of a text in a sample; gradients are truncated there
   std::optional<ImageSize> resize{};  // of images, when they are loaded

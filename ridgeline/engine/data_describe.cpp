@@ -12,9 +12,9 @@
 #include "ridgeline/core/text_format.h"
 #include "ridgeline/data/prepare/target.h"
 #include "ridgeline/data/summary.h"
-#include "ridgeline/engine/own_data.h"
 #include "ridgeline/engine/progress.h"
 #include "ridgeline/engine/ready_config.h"
+#include "ridgeline/engine/user_data.h"
 
 namespace ridgeline::engine {
 namespace {

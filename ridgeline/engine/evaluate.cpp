@@ -10,8 +10,8 @@
 #include "ridgeline/engine/clock.h"
 #include "ridgeline/engine/launch_samples.h"
 #include "ridgeline/engine/load_data.h"
-#include "ridgeline/engine/own_data.h"
 #include "ridgeline/engine/ranks.h"
+#include "ridgeline/engine/user_data.h"
 #include "ridgeline/nn/softmax.h"
 
 namespace ridgeline::engine {
@@ -117,7 +117,7 @@ data::SampleSet load_own_part(const LoadedModel& loaded, const std::string& path
                          *loaded.preparation, loaded.config);
   }
   if (!path.empty()) return load_prepared(path, target, *loaded.preparation, loaded.config);
-  data::DataSet set = load_own_data(loaded.config, &*loaded.preparation);
+  data::DataSet set = load_user_data(loaded.config, &*loaded.preparation);
   return part == data::Part::train ? std::move(set.train) : std::move(set.test);
 }
 

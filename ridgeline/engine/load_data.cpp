@@ -7,7 +7,7 @@
 #include "ridgeline/data/resize.h"
 #include "ridgeline/data/source/detect.h"
 #include "ridgeline/data/take_samples.h"
-#include "ridgeline/engine/own_data.h"
+#include "ridgeline/engine/user_data.h"
 
 namespace ridgeline::engine {
 namespace {
@@ -67,7 +67,7 @@ std::optional<std::filesystem::path> text_file(const std::string& name,
 namespace {
 
 data::DataSet load_whole(const Config& config, const std::filesystem::path& data_dir, bool mapped) {
-  if (config.data.own) return load_own_data(config, nullptr, mapped);
+  if (config.data.user) return load_user_data(config, nullptr, mapped);
   if (is_records(config.data, config.data.name)) {
     const std::string& name = config.data.name;
     data::SampleSet train = load_records(config.data, name, data::Part::train, data_dir, 0);
@@ -96,9 +96,9 @@ namespace {
 
 std::string whole_key(const Config& config) {
   const DataConfig& data = config.data;
-  if (data.own) {
+  if (data.user) {
     const ImageSize size = data.resize.value_or(ImageSize{0, 0});
-    return fmt::format("{}{} x {}", to_toml(*data.own), size.height, size.width);
+    return fmt::format("{}{} x {}", to_toml(*data.user), size.height, size.width);
   }
   if (data.text) return data.name + "\n" + to_toml(*data.text);
   if (is_text(data.name)) {

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ridgeline/core/text.h"
-#include "ridgeline/engine/own_data.h"
+#include "ridgeline/engine/user_data.h"
 #include "ridgeline/nn/config_table.h"
 #include "ridgeline/nn/softmax.h"
 

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <limits>
 
-#include "ridgeline/engine/own_data.h"
+#include "ridgeline/engine/user_data.h"
 
 namespace ridgeline::engine {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "ridgeline/engine/own_inputs.h"
+#include "ridgeline/engine/prepared_inputs.h"
 #include "ridgeline/engine/resident_set.h"
 
 namespace ridgeline::engine {

@@ -5,8 +5,8 @@
 
 #include "ridgeline/core/text_format.h"
 #include "ridgeline/data/field_set.h"
-#include "ridgeline/engine/own_data.h"
 #include "ridgeline/engine/resident_set.h"
+#include "ridgeline/engine/user_data.h"
 #include "ridgeline/serve/http_error.h"
 
 namespace ridgeline::serve {

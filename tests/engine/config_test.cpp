@@ -216,10 +216,10 @@ TEST(Config, EveryShippedFileIsGoodAndFitsItsData) {
     const Shape sample = text      ? Shape{config.data.steps}
                          : records ? Shape{config.data.text->coding.length}
                                    : Shape{28, 28};
-    const Shape outputs = text              ? Shape{config.data.steps, 65}
-                          : records         ? Shape{4}
-                          : config.data.own ? Shape{5}  // of both heads
-                                            : Shape{10};
+    const Shape outputs = text               ? Shape{config.data.steps, 65}
+                          : records          ? Shape{4}
+                          : config.data.user ? Shape{5}  // of both heads
+                                             : Shape{10};
     EXPECT_EQ(config.build_model(sample).output(), outputs) << file.path();
     const std::string once = to_toml(config);
     EXPECT_EQ(to_toml(parse(once)), once) << file.path();

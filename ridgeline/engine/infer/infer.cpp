@@ -11,11 +11,11 @@
 #include "ridgeline/engine/infer/report.h"
 #include "ridgeline/engine/infer/stdin_input.h"
 #include "ridgeline/engine/machine.h"
-#include "ridgeline/engine/own_data.h"
 #include "ridgeline/engine/rank_hooks.h"
 #include "ridgeline/engine/ranks.h"
 #include "ridgeline/engine/report/page.h"
 #include "ridgeline/engine/signals.h"
+#include "ridgeline/engine/user_data.h"
 
 namespace ridgeline::engine {
 namespace {

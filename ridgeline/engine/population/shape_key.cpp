@@ -1,10 +1,10 @@
 #include <fmt/format.h>
 
 #include "ridgeline/engine/load_data.h"
-#include "ridgeline/engine/own_data.h"
 #include "ridgeline/engine/population/population.h"
 #include "ridgeline/engine/resident_set.h"
 #include "ridgeline/engine/train/fine_tune.h"
+#include "ridgeline/engine/user_data.h"
 
 namespace ridgeline::engine {
 namespace {

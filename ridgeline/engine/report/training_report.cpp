@@ -125,10 +125,10 @@ std::string summary(const TrainReport& report) {
     text += fmt::format(
         "accuracy   {:.2f} % of {} test {} (loss {:.4f}{})\n", 100 * report.test.accuracy,
         report.test.targets,
-        sequences         ? "characters"
-        : report.texts    ? "texts"
-        : report.own_data ? "samples"
-                          : "images",
+        sequences          ? "characters"
+        : report.texts     ? "texts"
+        : report.user_data ? "samples"
+                           : "images",
         report.test.loss,
         sequences ? fmt::format(" nats, perplexity {:.3f}", std::exp(report.test.loss)) : "");
   }

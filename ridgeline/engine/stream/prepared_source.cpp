@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "ridgeline/engine/own_data.h"
 #include "ridgeline/engine/stream/sample_sources.h"
+#include "ridgeline/engine/user_data.h"
 
 namespace ridgeline::engine {
 namespace {

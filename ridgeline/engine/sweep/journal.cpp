@@ -55,7 +55,7 @@ std::optional<size_t> combinations_of(const std::string& first_line) {
 
 }  // namespace
 
-bool SweepJournal::is_own(std::string_view head) {
+bool SweepJournal::is_journal(std::string_view head) {
   return head.empty() || head.starts_with(kHead.substr(0, head.size()));
 }
 
@@ -69,7 +69,7 @@ SweepJournal::SweepJournal(fs::path folder, std::string sweep, size_t combinatio
   make_folder("--out", folder_);
   std::error_code ignored;
   const Kept kept = fs::exists(path(), ignored) ? read_journal(path()) : Kept{};
-  if (!is_own(kept.first_line)) {
+  if (!is_journal(kept.first_line)) {
     throw_error(ErrorKind::usage,
                 "--out {}: ridgeline did not write the {} there: move it away, or choose another "
                 "folder",

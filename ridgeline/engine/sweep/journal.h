@@ -31,7 +31,7 @@ class SweepJournal {
     return folder / "members";
   }
   // Whether a file with this beginning is a journal.
-  static bool is_own(std::string_view head);
+  static bool is_journal(std::string_view head);
 
  private:
   void open();

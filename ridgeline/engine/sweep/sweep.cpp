@@ -14,11 +14,11 @@
 #include "ridgeline/data/sha256.h"
 #include "ridgeline/engine/load_data.h"
 #include "ridgeline/engine/machine.h"
-#include "ridgeline/engine/own_data.h"
 #include "ridgeline/engine/ranks.h"
 #include "ridgeline/engine/resident_set.h"
 #include "ridgeline/engine/sweep/journal.h"
 #include "ridgeline/engine/sweep/shared_members.h"
+#include "ridgeline/engine/user_data.h"
 
 namespace ridgeline::engine {
 namespace {

@@ -99,10 +99,10 @@ std::string changed_settings(const Config& kept, const Config& now) {
     before.data.text->train = now.data.text->train;
     before.data.text->test = now.data.text->test;
   }
-  if (before.data.own && now.data.own) {
-    before.data.own->train = now.data.own->train;
-    before.data.own->validation = now.data.own->validation;
-    before.data.own->test = now.data.own->test;
+  if (before.data.user && now.data.user) {
+    before.data.user->train = now.data.user->train;
+    before.data.user->validation = now.data.user->validation;
+    before.data.user->test = now.data.user->test;
   }
   before.data.resident = now.data.resident;
   before.train.epochs = now.train.epochs;

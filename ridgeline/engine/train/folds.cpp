@@ -12,7 +12,7 @@
 #include "ridgeline/data/batches.h"
 #include "ridgeline/data/take_samples.h"
 #include "ridgeline/engine/load_data.h"
-#include "ridgeline/engine/own_data.h"
+#include "ridgeline/engine/user_data.h"
 
 namespace ridgeline::engine {
 namespace {
@@ -76,7 +76,7 @@ namespace {
 class FoldSets {
  public:
   FoldSets(const Config& config, const TrainOptions& options, int folds) {
-    if (config.data.own) {
+    if (config.data.user) {
       own_.emplace(config);
     } else {
       whole_ = load_data(config, options.data);
@@ -114,7 +114,7 @@ class FoldSets {
   }
 
  private:
-  std::optional<OwnFolds> own_;
+  std::optional<UserFolds> own_;
   data::DataSet whole_;
   std::vector<int> fold_of_;
 };

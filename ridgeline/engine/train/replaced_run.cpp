@@ -84,8 +84,8 @@ std::vector<fs::path> left_in(const fs::path& folder) {
 }
 
 // Removes the files of the new run, and restores the old one.
-void undo(const fs::path& folder, const fs::path& aside, const ReplacedRun::OwnFiles& own_files) {
-  const std::vector<fs::path> written = own_files();
+void undo(const fs::path& folder, const fs::path& aside, const ReplacedRun::ListFiles& list_files) {
+  const std::vector<fs::path> written = list_files();
   remove_files(folder, written);
   for (const fs::path& file : written) {
     // The folder may be one that the old run did not have.
@@ -98,9 +98,9 @@ void undo(const fs::path& folder, const fs::path& aside, const ReplacedRun::OwnF
 
 }  // namespace
 
-ReplacedRun::ReplacedRun(fs::path folder, OwnFiles own_files)
-    : folder_(std::move(folder)), own_files_(std::move(own_files)) {
-  const std::vector<fs::path> files = own_files_();
+ReplacedRun::ReplacedRun(fs::path folder, ListFiles list_files)
+    : folder_(std::move(folder)), list_files_(std::move(list_files)) {
+  const std::vector<fs::path> files = list_files_();
   if (files.empty()) return;
   std::string pattern = (folder_ / (std::string(kMoving) + "XXXXXX")).string();
   if (::mkdtemp(pattern.data()) == nullptr) {
@@ -120,7 +120,7 @@ ReplacedRun::ReplacedRun(fs::path folder, OwnFiles own_files)
 ReplacedRun::~ReplacedRun() {
   if (aside_.empty()) return;
   try {
-    undo(folder_, aside_, own_files_);
+    undo(folder_, aside_, list_files_);
   } catch (const std::exception& error) {
     write_stderr(
         fmt::format("ridgeline: warning: the run before was not put back: {}\n", error.what()));
@@ -149,11 +149,11 @@ void ReplacedRun::remove() noexcept {
 
 bool ReplacedRun::is_left_in(const fs::path& folder) { return !left_in(folder).empty(); }
 
-void ReplacedRun::recover(const fs::path& folder, const OwnFiles& own_files) {
+void ReplacedRun::recover(const fs::path& folder, const ListFiles& list_files) {
   for (const fs::path& aside : left_in(folder)) {
     const std::string name = aside.filename().string();
     if (name.starts_with(kMoving)) put_back(folder, aside);
-    if (name.starts_with(kReplaced)) undo(folder, aside, own_files);
+    if (name.starts_with(kReplaced)) undo(folder, aside, list_files);
     if (name.starts_with(kRemoved)) {
       remove_files(aside, files_in(aside));
       remove_folders(aside);

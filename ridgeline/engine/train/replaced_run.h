@@ -13,10 +13,10 @@ namespace ridgeline::engine {
 class ReplacedRun {
  public:
   // Returns the paths, relative to the run's folder, of all files there that a run of ours wrote.
-  using OwnFiles = std::function<std::vector<std::filesystem::path>()>;
+  using ListFiles = std::function<std::vector<std::filesystem::path>()>;
 
   // Moves all own files aside. Throws Error(io) after restoring them.
-  ReplacedRun(std::filesystem::path folder, OwnFiles own_files);
+  ReplacedRun(std::filesystem::path folder, ListFiles list_files);
   // Restores them in place of the new run's files, unless they were removed.
   ~ReplacedRun();
   ReplacedRun(const ReplacedRun&) = delete;
@@ -30,13 +30,13 @@ class ReplacedRun {
   // Completes the work of a killed process: restores an old run whose successor had not begun, and
   // removes the rest of one whose successor had. Throws Error(io) if a file that is not ours is in
   // the way.
-  static void recover(const std::filesystem::path& folder, const OwnFiles& own_files);
+  static void recover(const std::filesystem::path& folder, const ListFiles& list_files);
 
  private:
   void rename_to(const char* prefix);
 
   std::filesystem::path folder_;
-  OwnFiles own_files_;
+  ListFiles list_files_;
   std::filesystem::path aside_;  // empty: there was nothing to move, or it is removed
 };
 

@@ -19,7 +19,7 @@
 #include "ridgeline/core/file.h"
 #include "ridgeline/core/json.h"
 #include "ridgeline/core/temporary.h"
-#include "ridgeline/engine/own_files.h"
+#include "ridgeline/engine/written_files.h"
 
 namespace ridgeline::engine {
 namespace fs = std::filesystem;
@@ -65,9 +65,9 @@ bool is_there(const fs::path& file) {
 }
 
 // Decides by the contents of a file of this name in the folder of a run.
-bool is_own(const fs::path& file) {
-  if (file.extension() == ".toml") return is_own_config(file);
-  return file.extension() == ".jsonl" ? is_own_metrics(file) : is_own_tensor_file(file);
+bool is_written(const fs::path& file) {
+  if (file.extension() == ".toml") return is_ridgeline_config(file);
+  return file.extension() == ".jsonl" ? is_ridgeline_metrics(file) : is_ridgeline_tensor_file(file);
 }
 
 // Keeps a damaged file under a name that nothing reads or replaces.
@@ -125,10 +125,10 @@ RunFolder::RunFolder(fs::path folder, Use use) : folder_(std::move(folder)), use
   make_folder("--out", folder_);
   take_lock();
   try {
-    ReplacedRun::recover(folder_, [this] { return own_files(); });
+    ReplacedRun::recover(folder_, [this] { return written_files(); });
     const auto files = run_files();
     if (use == Use::resume && std::ranges::none_of(files, is_there)) throw_no_run();
-    if (use == Use::fresh && std::ranges::any_of(files, is_own)) {
+    if (use == Use::fresh && std::ranges::any_of(files, is_written)) {
       throw_error(
           ErrorKind::usage,
           "--out {}: holds another run: continue it with --resume, replace it with --force, "
@@ -150,7 +150,7 @@ std::vector<fs::path> RunFolder::run_files() const {
 
 void RunFolder::refuse_foreign(const std::vector<fs::path>& files) const {
   for (const fs::path& file : files) {
-    if (!is_there(file) || is_own(file)) continue;
+    if (!is_there(file) || is_written(file)) continue;
     throw_error(
         ErrorKind::usage,
         "--out {}: ridgeline did not write the {} there, or it is damaged: move it away, or "
@@ -159,15 +159,15 @@ void RunFolder::refuse_foreign(const std::vector<fs::path>& files) const {
   }
 }
 
-std::vector<fs::path> RunFolder::own_files() const {
+std::vector<fs::path> RunFolder::written_files() const {
   std::vector<fs::path> files;
   for (const fs::path& file : run_files()) {
-    if (is_own(file)) files.push_back(file.filename());
+    if (is_written(file)) files.push_back(file.filename());
   }
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(tensorboard(), error)) {
     if (entry.path().filename().string().starts_with("events.out.tfevents.") &&
-        is_own_event_file(entry.path())) {
+        is_ridgeline_event_file(entry.path())) {
       files.push_back(entry.path().lexically_relative(folder_));
     }
   }
@@ -176,10 +176,10 @@ std::vector<fs::path> RunFolder::own_files() const {
 
 bool RunFolder::begin(const std::string& toml) {
   if (use_ == Use::force) {
-    replaced_ = std::make_unique<ReplacedRun>(folder_, [this] { return own_files(); });
+    replaced_ = std::make_unique<ReplacedRun>(folder_, [this] { return written_files(); });
   }
-  if (is_there(config()) && !is_own(config())) return false;
-  const std::string text = own_config(toml);
+  if (is_there(config()) && !is_written(config())) return false;
+  const std::string text = marked_config(toml);
   write_file_atomic(config(), std::as_bytes(std::span(text)));
   return true;
 }
@@ -257,7 +257,7 @@ void RunFolder::save_checkpoint(std::span<const std::byte> bytes) {
   if (std::exchange(newest_damaged_, false)) {
     set_aside(checkpoint());
   } else if (is_there(checkpoint())) {
-    if (is_there(previous()) && !is_own_tensor_file(previous())) set_aside(previous());
+    if (is_there(previous()) && !is_ridgeline_tensor_file(previous())) set_aside(previous());
     // Makes a second link to the newest, so that a checkpoint exists at every instant.
     std::error_code error;
     const fs::path spare = temporary_name(previous());

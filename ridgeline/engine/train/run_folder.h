@@ -74,7 +74,7 @@ class RunFolder {
   void remove_leftovers();
   std::vector<std::filesystem::path> run_files() const;  // whether or not they exist
   void refuse_foreign(const std::vector<std::filesystem::path>& files) const;
-  std::vector<std::filesystem::path> own_files() const;
+  std::vector<std::filesystem::path> written_files() const;
   void remove_replaced();
   [[noreturn]] void throw_no_run() const;
 

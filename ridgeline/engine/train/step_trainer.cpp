@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "ridgeline/data/inputs_in_place.h"
-#include "ridgeline/engine/own_inputs.h"
+#include "ridgeline/engine/prepared_inputs.h"
 #include "ridgeline/engine/resident_set.h"
 #include "ridgeline/engine/train/fine_tune.h"
 

@@ -70,8 +70,8 @@ struct TrainReport {
   std::optional<prof::Limit> limit;  // of one full step
   double limit_fraction = 0;         // over all steps of this process
   std::string device, precision, data;
-  bool texts = false;     // the set holds texts; else images
-  bool own_data = false;  // samples are a user's own data of any kind
+  bool texts = false;      // the set holds texts; else images
+  bool user_data = false;  // samples are a user's own data of any kind
   int threads = 0;
   int64_t parameters = 0;
   MemoryUse memory;  // of the training plan

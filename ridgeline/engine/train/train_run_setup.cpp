@@ -7,11 +7,11 @@
 #include "ridgeline/core/text.h"
 #include "ridgeline/engine/config_difference.h"
 #include "ridgeline/engine/load_data.h"
-#include "ridgeline/engine/own_data.h"
 #include "ridgeline/engine/ranks.h"
 #include "ridgeline/engine/train/fine_tune.h"
 #include "ridgeline/engine/train/metrics.h"
 #include "ridgeline/engine/train/train_run.h"
+#include "ridgeline/engine/user_data.h"
 
 namespace ridgeline::engine {
 namespace {
@@ -208,7 +208,7 @@ void TrainRun::announce() {
   report_.precision = name(config_.run.precision);
   report_.data = config_.data.name;
   report_.texts = config_.data.text.has_value();
-  report_.own_data = config_.data.own.has_value();
+  report_.user_data = config_.data.user.has_value();
   report_.threads = machine_->threads();
   report_.parameters = trainer_->model().parameter_count();
   report_.memory = runner.plan().memory();
@@ -219,7 +219,7 @@ void TrainRun::announce() {
   const data::DataSet& set = trainer_->set();
   const char* sample = set.train.streams > 0 ? "character"
                        : config_.data.text   ? "text"
-                       : config_.data.own    ? "sample"
+                       : config_.data.user   ? "sample"
                                              : "image";
   // Labelled texts are named by their file, which may be a part of the published one.
   const std::string& data_name = config_.data.text ? set.train.name : config_.data.name;

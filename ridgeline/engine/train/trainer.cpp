@@ -5,8 +5,8 @@
 #include "ridgeline/core/launch_group.h"
 #include "ridgeline/core/text.h"
 #include "ridgeline/engine/clock.h"
-#include "ridgeline/engine/own_data.h"
 #include "ridgeline/engine/train/fine_tune.h"
+#include "ridgeline/engine/user_data.h"
 
 namespace ridgeline::engine {
 namespace {

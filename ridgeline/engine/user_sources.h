@@ -13,7 +13,7 @@ namespace ridgeline::engine {
 
 // A user's own data as in the files: the parts that a config names or that a file holds, before the
 // split and before any preparation.
-struct OwnSources {
+struct UserSources {
   struct Train {
     data::FieldSet set;  // its fields include the target
     std::vector<std::string> target;
@@ -24,8 +24,8 @@ struct OwnSources {
   bool all_train = false;  // no test part is split off
 };
 
-// Opens the files that config.data.own names.
-OwnSources open_sources(const Config& config);
+// Opens the files that config.data.user names.
+UserSources open_sources(const Config& config);
 
 // Finds the target of a set: the given fields, or the one array of a file, which joins the set. If
 // none is given: as data::default_target says; for texts, none. `dtype` is that of a raw file, one

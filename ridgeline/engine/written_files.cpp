@@ -1,4 +1,4 @@
-#include "ridgeline/engine/own_files.h"
+#include "ridgeline/engine/written_files.h"
 
 #include <fmt/format.h>
 
@@ -35,7 +35,7 @@ std::string config_mark(const std::string& toml) {
 
 // Version 0.1 did not mark its config, but wrote the same text into the checkpoint and the model.
 bool is_config_of(const fs::path& tensor_file, const std::string& toml) {
-  if (!is_own_tensor_file(tensor_file)) return false;
+  if (!is_ridgeline_tensor_file(tensor_file)) return false;
   try {
     return nn::read_description(nn::TensorFile::read(tensor_file)).config == toml;
   } catch (const Error&) {
@@ -45,7 +45,7 @@ bool is_config_of(const fs::path& tensor_file, const std::string& toml) {
 
 }  // namespace
 
-bool is_own_tensor_file(const fs::path& file) {
+bool is_ridgeline_tensor_file(const fs::path& file) {
   const std::string head = head_of(file, 128);
   if (head.size() <= 8) return false;
   const std::string_view json = std::string_view(head).substr(8);
@@ -57,7 +57,7 @@ bool is_own_tensor_file(const fs::path& file) {
                                       json.substr(sorted.size()).starts_with("lasses\""));
 }
 
-bool is_own_metrics(const fs::path& file) {
+bool is_ridgeline_metrics(const fs::path& file) {
   std::error_code error;
   if (!fs::is_regular_file(file, error)) return false;
   if (fs::file_size(file, error) == 0 && !error) return true;
@@ -69,13 +69,13 @@ bool is_own_metrics(const fs::path& file) {
   return false;
 }
 
-bool is_own_event_file(const fs::path& file) {
+bool is_ridgeline_event_file(const fs::path& file) {
   return prof::EventFile::wrote(head_of(file, size_t{64} << 10));
 }
 
-std::string own_config(const std::string& toml) { return config_mark(toml) + toml; }
+std::string marked_config(const std::string& toml) { return config_mark(toml) + toml; }
 
-bool is_own_config(const fs::path& file) {
+bool is_ridgeline_config(const fs::path& file) {
   const std::string text = head_of(file, kMostConfig);
   const size_t line = text.find('\n');
   if (line == text.npos) return false;

@@ -26,7 +26,7 @@ tune = false
 MLP = '{{ type = "linear", out = 16 }}, {{ type = "relu" }}, {{ type = "linear", out = {} }}'
 
 
-class OwnSources(unittest.TestCase):
+class UserSources(unittest.TestCase):
     def setUp(self):
         self.folder = tool.Folder(samples=1)
         self.addCleanup(self.folder.close)

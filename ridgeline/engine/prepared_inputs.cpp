@@ -1,4 +1,4 @@
-#include "ridgeline/engine/own_inputs.h"
+#include "ridgeline/engine/prepared_inputs.h"
 
 #include <array>
 #include <bit>

@@ -1,4 +1,4 @@
-#include "ridgeline/engine/own_sources.h"
+#include "ridgeline/engine/user_sources.h"
 
 #include <algorithm>
 #include <utility>
@@ -17,7 +17,7 @@ using data::FieldSet;
 using data::Preparation;
 
 data::SourceOptions source_options(const DataConfig& config) {
-  data::SourceOptions options = config.own ? config.own->source_options() : data::SourceOptions{};
+  data::SourceOptions options = config.user ? config.user->source_options() : data::SourceOptions{};
   if (config.resize) {
     options.images.height = config.resize->height;
     options.images.width = config.resize->width;
@@ -102,7 +102,7 @@ void refuse_empty(const FieldSet& set, const std::string& path) {
 
 // Adds the target of a part other than the training part: fields of the same names, or a file of
 // its own.
-void join_part_target(FieldSet& set, const std::string& file, const OwnSources::Train& train,
+void join_part_target(FieldSet& set, const std::string& file, const UserSources::Train& train,
                       const char* key, const std::string& dtype) {
   if (!file.empty()) {
     const std::string joined = join_target(set, {file}, false, dtype).front();
@@ -130,17 +130,19 @@ namespace {
 // Returns the samples of `field`, [timesteps, ...] each, without the padding after their own
 // timesteps.
 Field as_sequence(const Field& field, const Field& lengths) {
-  std::vector<double> own(size_t(lengths.samples));
-  read_doubles(lengths, 0, lengths.samples, own);
+  std::vector<double> steps(size_t(lengths.samples));
+  read_doubles(lengths, 0, lengths.samples, steps);
   std::vector<int64_t> counts;
   int64_t all = 0;
-  for (size_t i = 0; i < own.size(); ++i) {
-    if (!(own[i] >= 0 && own[i] <= double(field.shape[0]) && own[i] == double(int64_t(own[i])))) {
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (!(steps[i] >= 0 && steps[i] <= double(field.shape[0]) &&
+          steps[i] == double(int64_t(steps[i])))) {
       throw_error(ErrorKind::data,
                   "{}: sample {} has {} timesteps by field {}, but field {} has room for {}",
-                  field.origin, i, own[i], quote(lengths.name), quote(field.name), field.shape[0]);
+                  field.origin, i, steps[i], quote(lengths.name), quote(field.name),
+                  field.shape[0]);
     }
-    counts.push_back(int64_t(own[i]));
+    counts.push_back(int64_t(steps[i]));
     all += counts.back();
   }
   const Shape timestep = field.shape.drop_front();
@@ -162,7 +164,7 @@ Field as_sequence(const Field& field, const Field& lengths) {
 FieldSet join_lengths(const FieldSet& set, const std::string& lengths, const std::string& name,
                       const std::vector<std::string>& target) {
   FieldSet joined = set;
-  const std::string own = join_target(joined, {lengths}, false).front();
+  const std::string field_of_lengths = join_target(joined, {lengths}, false).front();
   const auto is_sample = [&](const Field& field) {
     const bool wanted =
         name.empty() ? std::ranges::find(target, field.name) == target.end() : field.name == name;
@@ -177,33 +179,33 @@ FieldSet join_lengths(const FieldSet& set, const std::string& lengths, const std
   }
   FieldSet result(set.name());
   for (const Field& field : joined.fields()) {
-    if (field.name != own)
-      result.add(is_sample(field) ? as_sequence(field, joined.field(own)) : field);
+    if (field.name != field_of_lengths)
+      result.add(is_sample(field) ? as_sequence(field, joined.field(field_of_lengths)) : field);
   }
   return result;
 }
 
-OwnSources open_sources(const Config& config) {
-  const OwnDataConfig& own = *config.data.own;
+UserSources open_sources(const Config& config) {
+  const UserDataConfig& user = *config.data.user;
   const data::SourceOptions options = source_options(config.data);
-  data::OpenedSource source = data::open_source(own.train, options);
-  OwnSources result;
+  data::OpenedSource source = data::open_source(user.train, options);
+  UserSources result;
   result.train.table = source.table;
   if (has_part(source, "validation")) result.validation = take_part(source, "validation");
   if (has_part(source, "test")) result.test = take_part(source, "test");
   result.train.set = take_part(source, "train");
-  refuse_empty(result.train.set, own.train);
-  result.train.target = join_target(result.train.set, own.target, source.table, own.target_dtype);
+  refuse_empty(result.train.set, user.train);
+  result.train.target = join_target(result.train.set, user.target, source.table, user.target_dtype);
   if (result.train.target.empty()) {
     throw_error(
         ErrorKind::usage,
         "{}: which field is to be learnt? Name it, or a file that holds it, by data.target; "
         "`ridgeline data describe` lists the fields",
-        own.train);
+        user.train);
   }
-  const std::string sequence = own.features.size() == 1 ? own.features.front() : std::string();
+  const std::string sequence = user.features.size() == 1 ? user.features.front() : std::string();
   const auto with_lengths = [&](FieldSet& set) {
-    if (!own.lengths.empty()) set = join_lengths(set, own.lengths, sequence, result.train.target);
+    if (!user.lengths.empty()) set = join_lengths(set, user.lengths, sequence, result.train.target);
   };
   with_lengths(result.train.set);
   const auto open_part = [&](const std::string& path, const std::string& target, const char* key,
@@ -227,10 +229,10 @@ OwnSources open_sources(const Config& config) {
       const bool first = train[0].name != result.train.target.front();
       part = renamed(*part, fields.front().name, train[first ? 0 : 1].name);
     }
-    join_part_target(*part, target, result.train, key, own.target_dtype);
+    join_part_target(*part, target, result.train, key, user.target_dtype);
   };
-  open_part(own.validation, own.validation_target, "validation", result.validation);
-  open_part(own.test, own.test_target, "test", result.test);
+  open_part(user.validation, user.validation_target, "validation", result.validation);
+  open_part(user.test, user.test_target, "test", result.test);
   for (std::optional<FieldSet>* part : {&result.validation, &result.test}) {
     if (*part) with_lengths(**part);
   }
@@ -281,7 +283,7 @@ FieldSet open_prepared_beside(const fs::path& path, const Preparation& preparati
   FieldSet set = take_part(source, "test");
   refuse_empty(set, path.string());
   // A file without lengths holds samples of one length.
-  const std::string lengths = config.data.own ? config.data.own->lengths : std::string();
+  const std::string lengths = config.data.user ? config.data.user->lengths : std::string();
   const data::SequenceFeature* sequence = preparation.sequence();
   if (sequence != nullptr && set.find(lengths) != nullptr) {
     set = join_lengths(

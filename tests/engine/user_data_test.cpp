@@ -1,4 +1,4 @@
-#include "ridgeline/engine/own_data.h"
+#include "ridgeline/engine/user_data.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -61,8 +61,8 @@ split = { validation = 0.2, seed = 7, stratify = false }
 header = "yes"
 separator = "tab"
 channels = "rgb")");
-  ASSERT_TRUE(config.data.own);
-  const OwnDataConfig& own = *config.data.own;
+  ASSERT_TRUE(config.data.user);
+  const UserDataConfig& own = *config.data.user;
   EXPECT_EQ(own.scale, data::ScaleKind::raw);
   EXPECT_EQ(own.target_scale, data::ScaleKind::unit);
   EXPECT_EQ(own.windows, (data::WindowRule{5, 2, 1}));
@@ -70,7 +70,7 @@ channels = "rgb")");
   EXPECT_FALSE(config.train.loss_named);
   const std::string text = to_toml(config);
   const Config again = parse_config(text, "again.toml");
-  EXPECT_EQ(*again.data.own, own);
+  EXPECT_EQ(*again.data.user, own);
   EXPECT_EQ(to_toml(again), text);
   EXPECT_THAT(message_of([] { config_of("train = \"a\"\nsplitt = {}"); }), HasSubstr("split"));
   EXPECT_THAT(message_of([] { config_of("train = \"a\"\ntest = \"b\"\nsplit = {test = 0.1}"); }),
@@ -89,9 +89,9 @@ TEST(OwnData, CategoriesStayCodesUntilTheyAreNeeded) {
   for (const char* missing : {"mean", "indicator"}) {
     Config config = config_of(
         fmt::format("train = \"{}\"\ntarget = \"word\"\nmissing = \"{}\"", file, missing));
-    const data::DataSet whole = load_own_data(config, nullptr, true);
+    const data::DataSet whole = load_user_data(config, nullptr, true);
     config.data.resident = false;
-    const data::DataSet coded = load_own_data(config, nullptr, true);
+    const data::DataSet coded = load_user_data(config, nullptr, true);
     ASSERT_FALSE(whole.train.source);
     ASSERT_TRUE(coded.train.source);
     ASSERT_EQ(coded.train.size(), 90);
@@ -111,7 +111,7 @@ TEST(OwnData, ValuesAndClassesOfATable) {
   const TempFolder folder;
   const std::string path = write_table(folder);
   const Config values = config_of(fmt::format("train = \"{}\"\ntarget = \"half\"", path));
-  const data::DataSet set = load_own_data(values);
+  const data::DataSet set = load_user_data(values);
   EXPECT_EQ(set.train.size(), 90);
   EXPECT_EQ(set.test.size(), 10);
   EXPECT_FALSE(set.validation);
@@ -126,13 +126,13 @@ TEST(OwnData, ValuesAndClassesOfATable) {
     EXPECT_NEAR(set.test.inputs.span<float>()[size_t(3 * i)],
                 set.test.targets.span<float>()[size_t(i)], 1e-5);
   }
-  const data::DataSet again = load_own_data(values, set.preparation.get());
+  const data::DataSet again = load_user_data(values, set.preparation.get());
   EXPECT_EQ(again.test.hash, set.test.hash);
   EXPECT_EQ(again.train.hash, set.train.hash);
 
   const Config classes =
       config_of(fmt::format("train = \"{}\"\nsplit = {{ validation = 0.2, test = 0.3 }}", path));
-  const data::DataSet words = load_own_data(classes);
+  const data::DataSet words = load_user_data(classes);
   EXPECT_EQ(words.train.classes, 2);
   EXPECT_THAT(words.preparation->target()->classes, ElementsAre("even", "odd"));
   EXPECT_EQ(settled(classes, words).train.loss, nn::Loss{});
@@ -152,7 +152,7 @@ TEST(OwnData, WindowsShareNoTimestepBetweenParts) {
                             "\"none\"\nscale = \"none\"\n"
                             "window = {{ length = 4, horizon = 2 }}\nsplit = {{ test = 0.3 }}",
                             path));
-  const data::DataSet set = load_own_data(config);
+  const data::DataSet set = load_user_data(config);
   EXPECT_EQ(set.train.sample_shape(), (Shape{4, 1}));
   EXPECT_EQ(set.train.size(), 70 - 5);
   EXPECT_EQ(set.test.size(), 30 - 5);

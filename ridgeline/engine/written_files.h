@@ -10,16 +10,16 @@
 namespace ridgeline::engine {
 
 // A model file or a checkpoint, even if it is damaged or truncated after its first bytes.
-bool is_own_tensor_file(const std::filesystem::path& file);
+bool is_ridgeline_tensor_file(const std::filesystem::path& file);
 
 // A metrics.jsonl, possibly empty.
-bool is_own_metrics(const std::filesystem::path& file);
+bool is_ridgeline_metrics(const std::filesystem::path& file);
 
 // One of TensorBoard's event files.
-bool is_own_event_file(const std::filesystem::path& file);
+bool is_ridgeline_event_file(const std::filesystem::path& file);
 
-// A config that train wrote with own_config; once changed, it is the user's.
-bool is_own_config(const std::filesystem::path& file);
-std::string own_config(const std::string& toml);
+// A config that train wrote with marked_config; once changed, it is the user's.
+bool is_ridgeline_config(const std::filesystem::path& file);
+std::string marked_config(const std::string& toml);
 
 }  // namespace ridgeline::engine

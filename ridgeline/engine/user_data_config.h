@@ -13,7 +13,7 @@ namespace ridgeline::engine {
 
 // A user's own data: files or folders that data::open_source reads, and the rules by which their
 // fields become inputs and targets. It is the [data] section of a config that has a key `train`.
-struct OwnDataConfig {
+struct UserDataConfig {
   struct Column {  // settings of one field
     std::string name;
     std::optional<data::ScaleKind> scale{};
@@ -55,11 +55,11 @@ struct OwnDataConfig {
   data::PrepareRules rules() const;  // with the target's names as given here
   data::SourceOptions source_options() const;
 
-  bool operator==(const OwnDataConfig&) const = default;
+  bool operator==(const UserDataConfig&) const = default;
 };
 
-// Reads the keys of the [data] section for own data; the caller reads the others.
-OwnDataConfig read_own_data(nn::ConfigTable& table);
-std::string to_toml(const OwnDataConfig& own);  // lines of the [data] section
+// Reads the keys of the [data] section for a user's data; the caller reads the others.
+UserDataConfig read_user_data(nn::ConfigTable& table);
+std::string to_toml(const UserDataConfig& user);  // lines of the [data] section
 
 }  // namespace ridgeline::engine

@@ -10,24 +10,24 @@
 #include "ridgeline/data/sample_set.h"
 #include "ridgeline/data/split.h"
 #include "ridgeline/engine/config.h"
-#include "ridgeline/engine/own_inputs.h"
-#include "ridgeline/engine/own_sources.h"
+#include "ridgeline/engine/prepared_inputs.h"
+#include "ridgeline/engine/user_sources.h"
 
 namespace ridgeline::engine {
 
-// Opens the data that config.data.own names, splits the samples, fits the preparation of inputs and
-// targets to the training part, and prepares all parts. Pixels alone stay bytes; everything else
-// becomes fp32. `known` replaces the fitted preparation. `mapped`: the inputs of the training part
-// may stay in a large file and are prepared when they are needed.
-data::DataSet load_own_data(const Config& config, const data::Preparation* known = nullptr,
-                            bool mapped = false);
+// Opens the data that config.data.user names, splits the samples, fits the preparation of inputs
+// and targets to the training part, and prepares all parts. Pixels alone stay bytes; everything
+// else becomes fp32. `known` replaces the fitted preparation. `mapped`: the inputs of the training
+// part may stay in a large file and are prepared when they are needed.
+data::DataSet load_user_data(const Config& config, const data::Preparation* known = nullptr,
+                             bool mapped = false);
 
 // Loads such data for cross-validation. Each fold fits its preparation to its own training samples
 // only.
-class OwnFolds {
+class UserFolds {
  public:
   // Opens the data. Throws Error(usage) if it already has a validation part.
-  explicit OwnFolds(const Config& config);
+  explicit UserFolds(const Config& config);
 
   int64_t samples() const { return int64_t(split_.train.size()); }  // timesteps, of windows
   // The class of each sample; empty if the targets are not classes.
@@ -38,24 +38,24 @@ class OwnFolds {
   data::DataSet make(std::span<const int> fold_of, int fold) const;
 
  private:
-  OwnDataConfig own_;
-  OwnSources sources_;
+  UserDataConfig own_;
+  UserSources sources_;
   data::PrepareRules rules_;
   data::Split split_;
   std::vector<int32_t> classes_;
 };
 
-// Prepares fields in memory by the rules of config.data.own, whose file names are ignored.
+// Prepares fields in memory by the rules of config.data.user, whose file names are ignored.
 // `target` are fields of `train`; the other parts have the same fields. Without `test`, a part of
 // `train` is taken, unless `all_train`: then there is no test part. `known` replaces the fitted
 // preparation.
-struct OwnParts {
+struct UserParts {
   data::FieldSet train;
   std::vector<std::string> target;
   std::optional<data::FieldSet> validation{}, test{};
   bool all_train = false;
 };
-data::DataSet prepare_own_data(const Config& config, OwnParts parts,
+data::DataSet prepare_own_data(const Config& config, UserParts parts,
                                const data::Preparation* known = nullptr);
 
 // Prepares all samples of a set with their targets.

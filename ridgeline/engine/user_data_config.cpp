@@ -1,4 +1,4 @@
-#include "ridgeline/engine/own_config.h"
+#include "ridgeline/engine/user_data_config.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -66,8 +66,8 @@ NumberScale number_scale(ScaleKind kind) {
   return NumberScale::none;
 }
 
-OwnDataConfig::Column read_column(nn::ConfigTable& table) {
-  OwnDataConfig::Column column;
+UserDataConfig::Column read_column(nn::ConfigTable& table) {
+  UserDataConfig::Column column;
   column.name = table.text("name", std::nullopt);
   if (table.has("scale")) {
     column.scale = table.choice<ScaleKind>("scale", ScaleKind::standard, kScales);
@@ -87,22 +87,22 @@ OwnDataConfig::Column read_column(nn::ConfigTable& table) {
   return column;
 }
 
-void read_split(nn::ConfigTable& table, OwnDataConfig& own) {
+void read_split(nn::ConfigTable& table, UserDataConfig& user) {
   const bool given = table.has("split");
   nn::ConfigTable split = table.table("split");
-  own.validation_part = split.number("validation", 0.0, {0.0, kMostPart});
-  if (split.has("test")) own.test_part = split.number("test", std::nullopt, {0.0, kMostPart});
-  own.split_seed = uint64_t(split.integer("seed", 1, {0}));
-  if (split.has("stratify")) own.stratify = split.boolean("stratify", true);
+  user.validation_part = split.number("validation", 0.0, {0.0, kMostPart});
+  if (split.has("test")) user.test_part = split.number("test", std::nullopt, {0.0, kMostPart});
+  user.split_seed = uint64_t(split.integer("seed", 1, {0}));
+  if (split.has("stratify")) user.stratify = split.boolean("stratify", true);
   split.finish();
   if (!given) return;
-  if (!own.test.empty() && own.test_part.value_or(0) > 0) {
+  if (!user.test.empty() && user.test_part.value_or(0) > 0) {
     table.fail("split", "takes a test part out of the samples, but data.test names one as well");
   }
-  if (!own.validation.empty() && own.validation_part > 0) {
+  if (!user.validation.empty() && user.validation_part > 0) {
     table.fail("split", "takes a validation part, but data.validation names one as well");
   }
-  if (own.validation_part + own.test_part.value_or(0) > kMostPart) {
+  if (user.validation_part + user.test_part.value_or(0) > kMostPart) {
     table.fail("split", "leaves nothing to train on");
   }
 }
@@ -116,20 +116,20 @@ void check_type(nn::ConfigTable& table, const char* key, const std::string& text
   }
 }
 
-void read_raw(nn::ConfigTable& table, OwnDataConfig& own) {
-  own.dtype = table.text("dtype", "");
-  own.target_dtype = table.text("target_dtype", "");
-  check_type(table, "dtype", own.dtype);
-  check_type(table, "target_dtype", own.target_dtype);
+void read_raw(nn::ConfigTable& table, UserDataConfig& user) {
+  user.dtype = table.text("dtype", "");
+  user.target_dtype = table.text("target_dtype", "");
+  check_type(table, "dtype", user.dtype);
+  check_type(table, "target_dtype", user.target_dtype);
   if (table.has("shape")) {
     for (const double extent : table.numbers("shape", {}, {1, double(kMostTimesteps)})) {
       if (extent != std::floor(extent)) table.fail("shape", "holds whole numbers");
-      own.shape.push_back(int64_t(extent));
+      user.shape.push_back(int64_t(extent));
     }
-    if (own.shape.empty() || own.shape.size() > 4) table.fail("shape", "has one to four extents");
+    if (user.shape.empty() || user.shape.size() > 4) table.fail("shape", "has one to four extents");
   }
-  if (own.dtype.empty() != own.shape.empty()) {
-    table.fail(own.dtype.empty() ? "shape" : "dtype",
+  if (user.dtype.empty() != user.shape.empty()) {
+    table.fail(user.dtype.empty() ? "shape" : "dtype",
                "goes with the other of dtype and shape: a file of nothing but numbers needs both");
   }
 }
@@ -140,7 +140,7 @@ std::string list(const std::vector<std::string>& all) {
   return "[" + joined + "]";
 }
 
-std::string to_toml(const OwnDataConfig::Column& column) {
+std::string to_toml(const UserDataConfig::Column& column) {
   std::string text = fmt::format("{{ name = {}", nn::toml_text(column.name));
   if (column.scale) text += fmt::format(", scale = \"{}\"", name_in(kScales, *column.scale));
   if (column.log) text += ", log = true";
@@ -155,90 +155,91 @@ std::string to_toml(const OwnDataConfig::Column& column) {
 
 }  // namespace
 
-OwnDataConfig read_own_data(nn::ConfigTable& table) {
-  OwnDataConfig own;
-  own.train = table.text("train", std::nullopt);
-  if (own.train.empty()) table.fail("train", "is empty; name a file or a folder");
-  own.validation = table.text("validation", "");
-  own.test = table.text("test", "");
-  own.target = table.texts("target", {});
-  own.validation_target = table.text("validation_target", "");
-  own.test_target = table.text("test_target", "");
-  own.features = table.texts("features", {});
+UserDataConfig read_user_data(nn::ConfigTable& table) {
+  UserDataConfig user;
+  user.train = table.text("train", std::nullopt);
+  if (user.train.empty()) table.fail("train", "is empty; name a file or a folder");
+  user.validation = table.text("validation", "");
+  user.test = table.text("test", "");
+  user.target = table.texts("target", {});
+  user.validation_target = table.text("validation_target", "");
+  user.test_target = table.text("test_target", "");
+  user.features = table.texts("features", {});
   if (table.has("target_kind")) {
-    own.target_kind = table.choice<TargetKind>("target_kind", TargetKind::values, kKinds);
+    user.target_kind = table.choice<TargetKind>("target_kind", TargetKind::values, kKinds);
   }
-  own.target_scale = table.choice<ScaleKind>("target_scale", own.target_scale, kScales);
+  user.target_scale = table.choice<ScaleKind>("target_scale", user.target_scale, kScales);
   if (table.has("scale")) {
-    own.scale = table.choice<ScaleKind>("scale", ScaleKind::standard, kScales);
+    user.scale = table.choice<ScaleKind>("scale", ScaleKind::standard, kScales);
   }
-  own.missing = table.choice<MissingRule>("missing", own.missing, kMissing);
-  own.unseen = table.choice<UnseenRule>("unseen", own.unseen, kUnseen);
+  user.missing = table.choice<MissingRule>("missing", user.missing, kMissing);
+  user.unseen = table.choice<UnseenRule>("unseen", user.unseen, kUnseen);
   for (nn::ConfigTable& column : table.tables("columns")) {
-    own.columns.push_back(read_column(column));
+    user.columns.push_back(read_column(column));
   }
   if (table.has("window")) {
     nn::ConfigTable window = table.table("window");
-    own.windows = data::WindowRule{window.integer("length", std::nullopt, {1, kMostTimesteps}),
-                                   window.integer("horizon", 1, {1, kMostTimesteps}),
-                                   window.integer("stride", 1, {1, kMostTimesteps})};
+    user.windows = data::WindowRule{window.integer("length", std::nullopt, {1, kMostTimesteps}),
+                                    window.integer("horizon", 1, {1, kMostTimesteps}),
+                                    window.integer("stride", 1, {1, kMostTimesteps})};
     window.finish();
   }
-  own.lengths = table.text("lengths", "");
-  if (table.has("length")) own.length = table.integer("length", std::nullopt, {1, kMostTimesteps});
-  read_split(table, own);
-  own.header = table.choice<Header>("header", own.header, kHeaders);
-  own.separator = table.text("separator", "");
-  if (own.separator.size() > 1 && own.separator != "tab") {
+  user.lengths = table.text("lengths", "");
+  if (table.has("length")) user.length = table.integer("length", std::nullopt, {1, kMostTimesteps});
+  read_split(table, user);
+  user.header = table.choice<Header>("header", user.header, kHeaders);
+  user.separator = table.text("separator", "");
+  if (user.separator.size() > 1 && user.separator != "tab") {
     table.fail("separator", "must be one character, or tab");
   }
-  own.channels = table.choice<int>("channels", own.channels, kChannels);
-  read_raw(table, own);
-  return own;
+  user.channels = table.choice<int>("channels", user.channels, kChannels);
+  read_raw(table, user);
+  return user;
 }
 
-std::string to_toml(const OwnDataConfig& own) {
-  std::string text = fmt::format("train = {}\n", nn::toml_text(own.train));
+std::string to_toml(const UserDataConfig& user) {
+  std::string text = fmt::format("train = {}\n", nn::toml_text(user.train));
   const auto add_text = [&](const char* key, const std::string& value) {
     if (!value.empty()) text += fmt::format("{} = {}\n", key, nn::toml_text(value));
   };
-  add_text("validation", own.validation);
-  add_text("test", own.test);
-  if (!own.target.empty()) text += fmt::format("target = {}\n", list(own.target));
-  add_text("validation_target", own.validation_target);
-  add_text("test_target", own.test_target);
-  if (!own.features.empty()) text += fmt::format("features = {}\n", list(own.features));
-  if (own.target_kind) {
-    text += fmt::format("target_kind = \"{}\"\n", name_in(kKinds, *own.target_kind));
+  add_text("validation", user.validation);
+  add_text("test", user.test);
+  if (!user.target.empty()) text += fmt::format("target = {}\n", list(user.target));
+  add_text("validation_target", user.validation_target);
+  add_text("test_target", user.test_target);
+  if (!user.features.empty()) text += fmt::format("features = {}\n", list(user.features));
+  if (user.target_kind) {
+    text += fmt::format("target_kind = \"{}\"\n", name_in(kKinds, *user.target_kind));
   }
-  text += fmt::format("target_scale = \"{}\"\n", name_in(kScales, own.target_scale));
-  if (own.scale) text += fmt::format("scale = \"{}\"\n", name_in(kScales, *own.scale));
-  text += fmt::format("missing = \"{}\"\nunseen = \"{}\"\n", name_in(kMissing, own.missing),
-                      name_in(kUnseen, own.unseen));
-  if (!own.columns.empty()) {
+  text += fmt::format("target_scale = \"{}\"\n", name_in(kScales, user.target_scale));
+  if (user.scale) text += fmt::format("scale = \"{}\"\n", name_in(kScales, *user.scale));
+  text += fmt::format("missing = \"{}\"\nunseen = \"{}\"\n", name_in(kMissing, user.missing),
+                      name_in(kUnseen, user.unseen));
+  if (!user.columns.empty()) {
     text += "columns = [\n";
-    for (const OwnDataConfig::Column& column : own.columns) text += "  " + to_toml(column) + ",\n";
+    for (const UserDataConfig::Column& column : user.columns)
+      text += "  " + to_toml(column) + ",\n";
     text += "]\n";
   }
-  if (own.windows) {
+  if (user.windows) {
     text += fmt::format("window = {{ length = {}, horizon = {}, stride = {} }}\n",
-                        own.windows->window, own.windows->horizon, own.windows->stride);
+                        user.windows->window, user.windows->horizon, user.windows->stride);
   }
-  add_text("lengths", own.lengths);
-  if (own.length) text += fmt::format("length = {}\n", *own.length);
-  text += fmt::format("split = {{ validation = {}", nn::toml_number(own.validation_part));
-  if (own.test_part) text += fmt::format(", test = {}", nn::toml_number(*own.test_part));
-  text += fmt::format(", seed = {}", own.split_seed);
-  if (own.stratify) text += fmt::format(", stratify = {}", *own.stratify);
-  text += fmt::format(" }}\nheader = \"{}\"\n", name_in(kHeaders, own.header));
-  add_text("separator", own.separator);
-  add_text("dtype", own.dtype);
-  if (!own.shape.empty()) text += fmt::format("shape = [{}]\n", fmt::join(own.shape, ", "));
-  add_text("target_dtype", own.target_dtype);
-  return text + fmt::format("channels = \"{}\"\n", name_in(kChannels, own.channels));
+  add_text("lengths", user.lengths);
+  if (user.length) text += fmt::format("length = {}\n", *user.length);
+  text += fmt::format("split = {{ validation = {}", nn::toml_number(user.validation_part));
+  if (user.test_part) text += fmt::format(", test = {}", nn::toml_number(*user.test_part));
+  text += fmt::format(", seed = {}", user.split_seed);
+  if (user.stratify) text += fmt::format(", stratify = {}", *user.stratify);
+  text += fmt::format(" }}\nheader = \"{}\"\n", name_in(kHeaders, user.header));
+  add_text("separator", user.separator);
+  add_text("dtype", user.dtype);
+  if (!user.shape.empty()) text += fmt::format("shape = [{}]\n", fmt::join(user.shape, ", "));
+  add_text("target_dtype", user.target_dtype);
+  return text + fmt::format("channels = \"{}\"\n", name_in(kChannels, user.channels));
 }
 
-data::PrepareRules OwnDataConfig::rules() const {
+data::PrepareRules UserDataConfig::rules() const {
   data::PrepareRules rules;
   rules.rule.scale = number_scale(scale.value_or(ScaleKind::standard));
   rules.rule.missing = missing;
@@ -261,7 +262,7 @@ data::PrepareRules OwnDataConfig::rules() const {
   return rules;
 }
 
-data::SourceOptions OwnDataConfig::source_options() const {
+data::SourceOptions UserDataConfig::source_options() const {
   data::SourceOptions options;
   options.table.header = header;
   if (!separator.empty()) options.table.separator = separator == "tab" ? '\t' : separator[0];

@@ -1,4 +1,4 @@
-#include "ridgeline/engine/own_data.h"
+#include "ridgeline/engine/user_data.h"
 
 #include <algorithm>
 #include <cstring>
@@ -117,8 +117,8 @@ std::vector<data::TargetKind> kinds_of(const std::vector<nn::Head>& heads) {
 }
 
 // Returns the rules of the config, completed from the data and the layers.
-data::PrepareRules rules_of(const Config& config, const OwnSources& sources) {
-  data::PrepareRules rules = config.data.own->rules();
+data::PrepareRules rules_of(const Config& config, const UserSources& sources) {
+  data::PrepareRules rules = config.data.user->rules();
   rules.target = sources.train.target;
   if (!config.layers.empty()) rules.tokens = config.layers[0]->codes_below();
   const std::vector<nn::Head>& heads = config.layers.heads();
@@ -134,14 +134,14 @@ data::PrepareRules rules_of(const Config& config, const OwnSources& sources) {
 }
 
 // Splits the samples, and records in `rules` the kind of target that was found.
-data::Split split_own(const OwnSources& sources, const OwnDataConfig& own,
-                      data::PrepareRules& rules) {
+data::Split split_user_data(const UserSources& sources, const UserDataConfig& user,
+                            data::PrepareRules& rules) {
   data::SplitRule rule;
-  rule.validation = sources.validation ? 0 : own.validation_part;
+  rule.validation = sources.validation ? 0 : user.validation_part;
   const bool takes_test = !sources.test && !sources.all_train;
-  rule.test = takes_test ? own.test_part.value_or(kUsualTestPart) : 0;
-  rule.seed = own.split_seed;
-  rule.in_order = own.windows.has_value();
+  rule.test = takes_test ? user.test_part.value_or(kUsualTestPart) : 0;
+  rule.seed = user.split_seed;
+  rule.in_order = user.windows.has_value();
   const FieldSet& set = sources.train.set;
   if (rule.test == 0 && takes_test) {
     throw_error(ErrorKind::usage,
@@ -149,7 +149,7 @@ data::Split split_own(const OwnSources& sources, const OwnDataConfig& own,
                 set.name());
   }
   std::vector<int32_t> classes;
-  if (!rule.in_order && own.stratify.value_or(true) && rule.validation + rule.test > 0) {
+  if (!rule.in_order && user.stratify.value_or(true) && rule.validation + rule.test > 0) {
     const std::vector<int64_t> all = all_of(set.size());
     const data::Target target = fit_target(set, all, rules);
     rules.target_kind = target.kind;
@@ -157,7 +157,7 @@ data::Split split_own(const OwnSources& sources, const OwnDataConfig& own,
       rule.stratify = true;
       classes.resize(all.size());
       target.apply_classes(set, 0, set.size(), classes);
-    } else if (own.stratify == true) {
+    } else if (user.stratify == true) {
       throw_error(ErrorKind::usage, "data.split.stratify: the target is {}, not classes",
                   data::name(target.kind));
     }
@@ -166,7 +166,7 @@ data::Split split_own(const OwnSources& sources, const OwnDataConfig& own,
 }
 
 // Fits the preparation to split.train and prepares all parts.
-data::DataSet prepare_split(const OwnDataConfig& own, const OwnSources& sources,
+data::DataSet prepare_split(const UserDataConfig& user, const UserSources& sources,
                             const data::PrepareRules& rules, const data::Split& split,
                             const Preparation* known,
                             std::optional<int64_t> least_mapped = std::nullopt) {
@@ -177,11 +177,11 @@ data::DataSet prepare_split(const OwnDataConfig& own, const OwnSources& sources,
   const auto make = [&](const FieldSet& from, const std::vector<int64_t>& part, const char* what,
                         std::optional<int64_t> least = std::nullopt) {
     return make_samples(from, preparation, starts_of(part, preparation->windows()),
-                        fmt::format("{} ({})", own.train, what), least);
+                        fmt::format("{} ({})", user.train, what), least);
   };
   // Pixels that are scaled by their overall mean must be in memory.
   const bool whole =
-      own.scale == data::ScaleKind::standard && input_dtype(*preparation) == DType::uint8;
+      user.scale == data::ScaleKind::standard && input_dtype(*preparation) == DType::uint8;
   result.train = make(set, split.train, "train", whole ? std::nullopt : least_mapped);
   if (sources.test) {
     result.test = make(*sources.test, all_of(sources.test->size()), "test");
@@ -197,17 +197,17 @@ data::DataSet prepare_split(const OwnDataConfig& own, const OwnSources& sources,
   return result;
 }
 
-data::DataSet prepare(const Config& config, const OwnSources& sources, const Preparation* known,
+data::DataSet prepare(const Config& config, const UserSources& sources, const Preparation* known,
                       std::optional<int64_t> least_mapped = std::nullopt) {
-  const OwnDataConfig& own = *config.data.own;
+  const UserDataConfig& user = *config.data.user;
   data::PrepareRules rules = rules_of(config, sources);
-  const data::Split split = split_own(sources, own, rules);
-  return prepare_split(own, sources, rules, split, known, least_mapped);
+  const data::Split split = split_user_data(sources, user, rules);
+  return prepare_split(user, sources, rules, split, known, least_mapped);
 }
 
 }  // namespace
 
-data::DataSet load_own_data(const Config& config, const Preparation* known, bool mapped) {
+data::DataSet load_user_data(const Config& config, const Preparation* known, bool mapped) {
   // Images that are shifted or mirrored must be in memory.
   const bool plain = config.data.shift == 0 && !config.data.flip;
   // A smaller set is prepared in advance: that takes a few tenths of a second, and on a CPU a step
@@ -218,14 +218,15 @@ data::DataSet load_own_data(const Config& config, const Preparation* known, bool
   return prepare(config, open_sources(config), known, least_mapped);
 }
 
-OwnFolds::OwnFolds(const Config& config) : own_(*config.data.own), sources_(open_sources(config)) {
+UserFolds::UserFolds(const Config& config)
+    : own_(*config.data.user), sources_(open_sources(config)) {
   if (sources_.validation || own_.validation_part > 0) {
     throw_error(ErrorKind::usage,
                 "--folds: every fold is validated on its own part; leave the validation part of "
                 "data out");
   }
   rules_ = rules_of(config, sources_);
-  split_ = split_own(sources_, own_, rules_);
+  split_ = split_user_data(sources_, own_, rules_);
   const FieldSet& set = sources_.train.set;
   const data::Target target = fit_target(set, split_.train, rules_);
   if (target.kind != data::TargetKind::classes || own_.windows) return;
@@ -236,7 +237,7 @@ OwnFolds::OwnFolds(const Config& config) : own_(*config.data.own), sources_(open
                             });
 }
 
-data::DataSet OwnFolds::make(std::span<const int> fold_of, int fold) const {
+data::DataSet UserFolds::make(std::span<const int> fold_of, int fold) const {
   data::Split split;
   split.test = split_.test;
   for (size_t i = 0; i < fold_of.size(); ++i) {
@@ -245,8 +246,8 @@ data::DataSet OwnFolds::make(std::span<const int> fold_of, int fold) const {
   return prepare_split(own_, sources_, rules_, split, nullptr);
 }
 
-data::DataSet prepare_own_data(const Config& config, OwnParts parts, const Preparation* known) {
-  OwnSources sources{.train = {.set = std::move(parts.train), .target = std::move(parts.target)}};
+data::DataSet prepare_own_data(const Config& config, UserParts parts, const Preparation* known) {
+  UserSources sources{.train = {.set = std::move(parts.train), .target = std::move(parts.target)}};
   sources.validation = std::move(parts.validation);
   sources.test = std::move(parts.test);
   sources.all_train = parts.all_train;
@@ -290,7 +291,7 @@ SampleSet load_prepared(const fs::path& path, const std::string& target,
   FieldSet set = open_prepared_beside(path, preparation, config, target);
   if (!target.empty() && preparation.target()) {
     const std::string joined =
-        join_target(set, {target}, false, config.data.own->target_dtype).front();
+        join_target(set, {target}, false, config.data.user->target_dtype).front();
     const std::string& wanted = preparation.target()->fields.front();
     if (joined != wanted) set = renamed(set, joined, wanted);
   }
@@ -348,9 +349,9 @@ void settle_fields(nn::Graph& graph, const Preparation* preparation) {
     std::vector<nn::FieldsLayer::Part> parts;
     std::vector<int64_t> shape;
     for (const std::string& name : layer->names()) {
-      auto [part, own] = find_field(*preparation, name);
+      auto [part, field] = find_field(*preparation, name);
       parts.push_back(part);
-      if (layer->names().size() == 1 && !preparation->windows()) shape = own;
+      if (layer->names().size() == 1 && !preparation->windows()) shape = field;
     }
     const std::string before = each.layer->to_toml();
     each.layer = layer->with_parts(std::move(parts), std::move(shape));
@@ -391,7 +392,7 @@ Config settled(Config config, const data::DataSet& set) {
   settle_columns(config.layers, set.preparation.get());
   settle_fields(config.layers, set.preparation.get());
   if (!config.train.loss_named) {
-    const bool labels = config.data.own->target_kind == data::TargetKind::labels;
+    const bool labels = config.data.user->target_kind == data::TargetKind::labels;
     config.train.loss = {!set.train.has_values() ? nn::LossKind::cross_entropy
                          : labels                ? nn::LossKind::binary_cross_entropy
                                                  : nn::LossKind::mse};
