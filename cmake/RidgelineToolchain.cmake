@@ -22,7 +22,7 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG")
 if(NOT RIDGELINE_UNITY)
   string(APPEND CMAKE_CXX_FLAGS_RELEASE " -g1")
 endif()
-# GCC collects garbage from 128 MB on, which takes a fifth of its time. From 1 GB on it needs up to 1.5 GB a job.
+# GCC collects garbage from 128 MB on, which takes a fifth of its time. From 1 GB on it needs up to 1.6 GB a job.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=1000000>)
 endif()
