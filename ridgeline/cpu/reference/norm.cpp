@@ -10,15 +10,15 @@ struct Moments {
 };
 
 // The mean and deviation of the `count` numbers at(0), at(1), ..., in two passes, so that a large
-// mean loses no precision.
+// mean loses no precision. Sums over many thousands of numbers need more digits than double has
+// to be exact in fp64.
 template <typename At>
 Moments moments(int64_t count, At at) {
-  Moments m;
-  for (int64_t j = 0; j < count; ++j) m.mean += at(j);
-  m.mean /= double(count);
-  for (int64_t j = 0; j < count; ++j) m.var += (at(j) - m.mean) * (at(j) - m.mean);
-  m.var /= double(count);
-  return m;
+  long double sum = 0, squares = 0;
+  for (int64_t j = 0; j < count; ++j) sum += at(j);
+  const double mean = double(sum / count);
+  for (int64_t j = 0; j < count; ++j) squares += (at(j) - mean) * (at(j) - mean);
+  return {mean, double(squares / count)};
 }
 
 std::unique_ptr<Step> prepare_layer(const LayerNorm& op, ReferenceBinding& binding) {
