@@ -103,8 +103,9 @@ void* CpuRuntime::allocate(size_t bytes) {
   std::byte* memory =
       static_cast<std::byte*>(from.begin) + (align_up(begin + sizeof(from), alignment) - begin);
 #ifdef MADV_HUGEPAGE
-  // This is only a hint. A step of configs/mnist-cnn.toml takes 11.2 ms in pages of 2 MiB and 14.1
-  // in pages of 4 KiB (EPYC, a virtual machine, where a miss of the TLB walks two page tables).
+  // This is only a hint. The fastest tenth of steps of configs/mnist-cnn.toml takes 13.0 ms in
+  // pages of 2 MiB and 15.1 in pages of 4 KiB (EPYC, a virtual machine, where a miss of the TLB
+  // walks two page tables).
   if (large) madvise(memory, bytes + skipped, MADV_HUGEPAGE);
 #endif
   memory += skipped;
