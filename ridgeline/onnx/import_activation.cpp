@@ -105,6 +105,7 @@ void import_composed_activation(Importer& in) {
     add_affine(in, view, node.number("gamma", 1.05070102214813232421875), 0);
   } else if (node.op == "Celu") {  // a elu(x / a)
     const double alpha = node.number("alpha", 1);
+    if (!(alpha > 0)) in.refuse("alpha is not above 0");
     add_affine(in, view, 1 / alpha, 0);
     elu(1);
     add_affine(in, view, alpha, 0);
@@ -156,7 +157,7 @@ void import_clip(Importer& in) {
     const ConstantPtr number = !node.has(name) && in.has(input) ? in.require_known(input) : nullptr;
     if (number && number->kept() == 0) in.refuse("a bound holds no number");
     const double given = number ? number->number(0) : node.number(name, none);
-    if (std::abs(given) >= kFar) return none;
+    if (std::abs(given) >= kFar && (given > 0) == (none > 0)) return none;
     if (std::abs(given) > kMost)
       in.refuse("its bounds are so large that shifts by them lose digits");
     return given;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -206,6 +207,14 @@ void import_extreme(Importer& in) {
     const View view = in.take(first_known ? 1 : 0).view;
     const Broadcast bound = read_broadcast(*in.require_known(first_known ? 0 : 1), view);
     const double sign = max ? 1 : -1;
+    // As for Clip: exporters write bounds of 1e30 and more for none, and shifts by more than 1e3
+    // lose digits of numbers that are within the bound.
+    const auto is_none = [&](double each) { return sign * each <= -1e30; };
+    if (std::ranges::all_of(bound.numbers, is_none)) return in.give(view);
+    const auto loses = [&](double each) { return !(sign * each >= -1e3); };
+    if (std::ranges::any_of(bound.numbers, loses)) {
+      in.refuse("its bounds are so large that shifts by them lose digits");
+    }
     std::vector<double> signs(bound.numbers.size(), sign), shift = bound.numbers, back = shift;
     for (double& each : shift) each *= -sign;
     add_affine(in, view, bound.kind, signs, std::move(shift));

@@ -120,15 +120,16 @@ void import_split(Importer& in) {
   }
   if (int64_t(sizes.size()) < count) in.refuse("has more outputs than parts");
   int64_t begin = 0;
-  for (size_t i = 0; i < node.outputs.size(); ++i) {
+  for (size_t i = 0; i < sizes.size(); ++i) {
     if (sizes[i] < 1 || sizes[i] > extent - begin) in.refuse("its parts do not fit its input");
-    if (in.gives(i)) {
+    if (i < node.outputs.size() && in.gives(i)) {
       View part = in.take(0).view;
       add_slice(in, part, *axis < view.batch_axis ? *axis : *axis - 1, begin, begin + sizes[i]);
       in.give(part, i);
     }
     begin += sizes[i];
   }
+  if (begin != extent) in.refuse("its parts do not fit its input");
 }
 
 namespace {
@@ -185,6 +186,9 @@ void import_resize(Importer& in) {
     }
   } else if (mode != "linear" || !centred) {
     in.refuse(fmt::format("interpolates by {} and {}", mode, place));
+  }
+  if (node.text("keep_aspect_ratio_policy", "stretch") != "stretch") {
+    in.refuse("chooses its sizes by the aspect ratio");
   }
   const std::vector<int64_t> factors = factors_of(in, view);
   in.shape_input(Shape(view.sample()));

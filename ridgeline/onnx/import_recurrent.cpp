@@ -39,10 +39,8 @@ std::string read_activation(Importer& in, const Cell& cell, int64_t directions) 
   std::vector<std::string> wanted;
   for (int64_t d = 0; d < directions; ++d) wanted.insert(wanted.end(), usual.begin(), usual.end());
   if (found->second.strings == wanted) return "tanh";
-  const auto relu = [](const std::string& name) { return name == "Relu"; };
-  if (cell.layer == std::string("rnn") && std::ranges::all_of(found->second.strings, relu)) {
-    return "relu";
-  }
+  wanted.assign(size_t(directions), "Relu");
+  if (cell.layer == std::string("rnn") && found->second.strings == wanted) return "relu";
   in.refuse("its activations are not those of this layer");
 }
 

@@ -75,6 +75,18 @@ beside.external_data.add(key="location", value="beside.bin"); beside.external_da
 (out / "beside.bin").write_bytes(b"12345678" + np.ones((4, 3), np.float32).tobytes())
 write("beside.onnx", [product], [beside])
 half = numpy_helper.from_array(np.ones((4, 3), np.float16), "w16")
+# No activation for its one direction: that is neither tanh nor relu.
+cell = helper.make_node("RNN", ["x", "w", "r"], ["", "y"], hidden_size=3)
+cell.attribute.add(name="activations", type=onnx.AttributeProto.STRINGS)
+write("cell.onnx", [cell], [numpy_helper.from_array(np.ones((1, 3, n), np.float32), k) for k, n in (("w", 2), ("r", 3))],
+      shape=(4, "N", 2))
+def constant(name, *values): return numpy_helper.from_array(np.array(values, np.float32), name)
+write("min.onnx", [helper.make_node("Min", ["x", "c"], ["y"])], [constant("c", 1e30, 1, 1, 1)])
+write("clip.onnx", [helper.make_node("Clip", ["x", "c"], ["y"])], [numpy_helper.from_array(np.float32(1e31), "c")])
+write("celu.onnx", [helper.make_node("Celu", ["x"], ["y"], alpha=-1.0)])
+write("split.onnx", [helper.make_node("Split", ["x", "s"], ["y", ""], axis=1)], [numpy_helper.from_array(np.array([1, 2]), "s")])
+write("resize.onnx", [helper.make_node("Resize", ["x", "", "", "s"], ["y"], keep_aspect_ratio_policy="not_larger")],
+      [numpy_helper.from_array(np.array([1, 2, 4, 6]), "s")], opset=18, shape=("N", 2, 2, 2))
 write("half.onnx", [helper.make_node("Cast", ["w16"], ["w"], to=1), product], [half])
 """
 
@@ -82,7 +94,9 @@ REFUSED = {"unknown.onnx": "'odd' (Det) with inputs [N, 4]", "old.onnx": "opset 
            "open.onnx": "--input-shape", "circle.onnx": "circle", "missing.onnx": "'w'",
            "mismatch.onnx": "does not fit", "short.onnx": "44 bytes", "huge.onnx": "initializer 'w'",
            "outside.onnx": "outside the folder", "absolute.onnx": "outside the folder", "absent.onnx": "none.bin",
-           "empty.onnx": "no ONNX model", "noise.onnx": "no ONNX model"}
+           "cell.onnx": "its activations are not those of this layer", "min.onnx": "lose digits", "clip.onnx": "lose digits",
+           "celu.onnx": "alpha", "split.onnx": "its parts do not fit", "resize.onnx": "aspect ratio", "empty.onnx": "no ONNX model",
+           "noise.onnx": "no ONNX model"}
 
 
 class Last(nn.Module):
