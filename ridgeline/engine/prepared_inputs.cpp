@@ -166,6 +166,7 @@ class CodedInputs final : public data::InputSource {
     for (const data::Feature& feature : preparation_->features()) {
       Column column{.width = size_t(data::width_of(feature)),
                     .category = std::get_if<data::CategoryFeature>(&feature)};
+      if (column.width == 0) continue;  // codes that are no features
       const Field& field = set.field(data::field_of(feature));
       if (column.category != nullptr) {
         column.codes.resize(samples.size());
@@ -232,6 +233,15 @@ class CodedInputs final : public data::InputSource {
   Shape shape_;
 };
 
+// Returns a source for samples that are gathered at once.
+std::shared_ptr<const data::InputSource> source_of(const FieldSet& set,
+                                                   const Preparation& preparation,
+                                                   std::span<const int64_t> samples) {
+  const std::shared_ptr<const Preparation> borrowed{std::shared_ptr<const void>(), &preparation};
+  auto source = mapped_inputs(set, borrowed, samples);
+  return source ? source : coded_inputs(set, borrowed, samples);
+}
+
 }  // namespace
 
 HostTensor make_inputs(const FieldSet& set, const Preparation& preparation,
@@ -244,8 +254,7 @@ HostTensor make_inputs(const FieldSet& set, const Preparation& preparation,
     fill_windows(set, preparation, samples, inputs.span<float>());
   } else if (inputs.view().dtype == DType::int32) {
     make_tokens(set, preparation, samples, inputs.span<int32_t>());
-  } else if (const auto source =
-                 mapped_inputs(set, {std::shared_ptr<const void>(), &preparation}, samples)) {
+  } else if (const auto source = source_of(set, preparation, samples)) {
     // If samples are far apart, those between them are not prepared.
     std::vector<int32_t> all(samples.size());
     std::iota(all.begin(), all.end(), 0);

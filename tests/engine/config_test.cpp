@@ -80,6 +80,13 @@ TEST(Config, SetsOverrideInOrder) {
   EXPECT_FALSE(config.train.shuffle);
   // Sections that the file does not have.
   EXPECT_EQ(parse(kLayers, {"train.optimizer.momentum=0.5"}).train.optimizer.momentum, 0.5);
+  // A text is the type of the table.
+  const nn::Optimizer adam = parse(kLayers, {"train.optimizer=adam"}).train.optimizer;
+  EXPECT_EQ(adam, parse(kLayers, {"train.optimizer={ type = \"adam\" }"}).train.optimizer);
+  EXPECT_EQ(adam.lr, 0.001);
+  const Config changed = parse(kLayers, {"train.optimizer=adamw", "train.optimizer.lr=0.5"});
+  EXPECT_EQ(changed.train.optimizer.kind, nn::OptimizerKind::adamw);
+  EXPECT_EQ(changed.train.optimizer.lr, 0.5);
 }
 
 TEST(Config, RoundTripsOnceResolved) {
@@ -151,7 +158,9 @@ TEST(Config, NamesEachFaultAndItsPlace) {
        {},
        {"net.toml:6:", "train.optimizer.lr", "finite"}},
       {train("optimizer = { type = \"adam\", lr = 1e400 }"), {}, {"net.toml:6:"}},
-      {train("optimizer = \"adam\""), {}, {"must be a table, is the text 'adam'"}},
+      {train("schedule = \"cosine\""), {}, {"must be a table, is the text 'cosine'"}},
+      {train("optimizer = \"adamm\""), {}, {"train.optimizer", "did you mean 'adam'"}},
+      {train("optimizer = 3"), {}, {"train.optimizer", "must be a table"}},
       {train("eval_every = 0"), {}, {"at least 1"}},
       {train("log_steps = 0"), {}, {"at least 1"}},
       {train("schedule = { type = \"cosine\", steps = 9, warmup_steps = 9 }"),

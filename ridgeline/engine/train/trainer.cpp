@@ -104,7 +104,7 @@ Trainer::Trainer(Machine& machine, const Config& config, std::shared_ptr<const d
       config_(settled(config, *set)),
       set_(std::move(set)),
       scaling_(scaling_for(config.data.scale, set_->train)),
-      batches_(set_->train.size(), checked_batch(config, set_->train), config.train.drop_last),
+      batches_(set_->train.size(), checked_batch(config_, set_->train), config.train.drop_last),
       model_(initial_model(config_, *set_)),
       streams_(on_any_rank(machine.ranks(),
                            better_streamed(machine.runtime(), set_->train, config.data.resident))),
