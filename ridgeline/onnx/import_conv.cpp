@@ -183,10 +183,7 @@ std::vector<int64_t> counts_of(const Axis& axis, int64_t windows, bool padding) 
 void import_pool(Importer& in) {
   const Node& node = in.node();
   const View view = take_image(in);
-  const bool max = node.op == "MaxPool";
-  // By ONNX's definition ceil_mode has no effect on the size of a VALID pool.
-  const bool round_up =
-      node.integer("ceil_mode", 0) != 0 && node.text("auto_pad", "NOTSET") != "VALID";
+  const bool max = node.op == "MaxPool", round_up = node.integer("ceil_mode", 0) != 0;
   const bool counts_padding = node.integer("count_include_pad", 0) != 0;
   if (in.gives(1)) in.refuse("its second output, the places of the maxima, is not computed here");
   const std::vector<Axis> given = read_window(in, view, {});
