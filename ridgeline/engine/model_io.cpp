@@ -185,7 +185,8 @@ LoadedModel load_tensors(const nn::TensorFile& tensors, const ModelOptions& opti
 }  // namespace
 
 LoadedModel load_model(const std::filesystem::path& file, const ModelOptions& options) {
-  if (file.extension() == ".toml") {
+  std::error_code ignored;
+  if (file.extension() == ".toml" && std::filesystem::is_regular_file(file, ignored)) {
     throw_error(ErrorKind::model,
                 "{0}: is a config, but a model is wanted; `ridgeline train {0} --out DIR` trains "
                 "one: give DIR",

@@ -44,7 +44,7 @@ std::string write_table(const TempFolder& folder) {
   return write(folder / "t.csv", text);
 }
 
-TEST(OwnConfig, ReadsBackToItself) {
+TEST(UserDataConfig, ReadsBackToItself) {
   const Config config = config_of(R"(train = "a.csv"
 test = "b.csv"
 target = ["price", "rent"]
@@ -78,7 +78,7 @@ channels = "rgb")");
 }
 
 // Features that are made from codes when they are needed are those that are prepared in advance.
-TEST(OwnData, CategoriesStayCodesUntilTheyAreNeeded) {
+TEST(UserData, CategoriesStayCodesUntilTheyAreNeeded) {
   const TempFolder folder;
   std::string text = "x,kind,size,word\n";
   for (int i = 0; i < 100; ++i) {
@@ -107,7 +107,7 @@ TEST(OwnData, CategoriesStayCodesUntilTheyAreNeeded) {
   }
 }
 
-TEST(OwnData, ValuesAndClassesOfATable) {
+TEST(UserData, ValuesAndClassesOfATable) {
   const TempFolder folder;
   const std::string path = write_table(folder);
   const Config values = config_of(fmt::format("train = \"{}\"\ntarget = \"half\"", path));
@@ -144,7 +144,7 @@ TEST(OwnData, ValuesAndClassesOfATable) {
   }
 }
 
-TEST(OwnData, WindowsShareNoTimestepBetweenParts) {
+TEST(UserData, WindowsShareNoTimestepBetweenParts) {
   const TempFolder folder;
   const std::string path = write_table(folder);
   const Config config =

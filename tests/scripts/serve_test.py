@@ -513,7 +513,7 @@ class Serve(unittest.TestCase):
         self.assertIn("in use", done.stderr)
 
 
-class OwnData(unittest.TestCase):
+class UserData(unittest.TestCase):
     def test_columns_by_name(self):
         folder = tool.Folder()
         self.addCleanup(folder.close)

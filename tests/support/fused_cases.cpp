@@ -52,6 +52,15 @@ void add_linear_chain(Cases& all, DType dtype) {
       all.push_back(c.done());
     }
   }
+  // A layer of each timestep, and one of whole samples: its rows are several of the first one's.
+  CaseBuilder c("linear_chain of timesteps", dtype);
+  const Value steps = c.temp("steps", {12, 5});
+  Value samples = steps;
+  samples.shape = {4, 15};
+  c.add(Linear{c.in("x", {12, 7}), c.param("w1", {5, 7}, weights(7)), c.param("b1", {5}), steps});
+  c.add(
+      Linear{samples, c.param("w2", {6, 15}, weights(15)), c.param("b2", {6}), c.out("y", {4, 6})});
+  all.push_back(c.done());
 }
 
 void add_loss_and_gradient(Cases& all, DType dtype) {

@@ -99,7 +99,8 @@ std::unique_ptr<Step> prepare_forward(const Span& span, const Binding& binding) 
 
 // --- Several layers ---
 
-// Linear layers with their activations (or none), each of which reads only the layer before it.
+// Linear layers with their activations (or none), each of which reads only the layer before it, and
+// as the same number of rows: a layer of timesteps may precede one of whole samples.
 struct Chain {
   struct Layer {
     const Linear* linear;
@@ -119,7 +120,8 @@ struct Chain {
       }
       if (!layers.empty()) {
         const Value& before = layers.back().y();
-        if (linear->x.id != before.id || !rest.dead_after(before, ops + 1)) return;
+        if (linear->x.id != before.id || linear->n() != layers.front().linear->n()) return;
+        if (!rest.dead_after(before, ops + 1)) return;
         inner.push_back(before.id);
       }
       const auto* f = rest.get<Activation>(ops + 1);
