@@ -52,6 +52,17 @@ void add_linear_chain(Cases& all, DType dtype) {
       all.push_back(c.done());
     }
   }
+  // Threads are far apart in layers of very different widths.
+  CaseBuilder wide("linear_chain 3000", dtype);
+  Value x = wide.in("x", {3000, 8});
+  for (const int64_t out : {96, 40, 5, 64, 3}) {
+    const Value y =
+        out == 3 ? wide.out("y", {3000, 3}) : wide.temp(fmt::format("y{}", out), {3000, out});
+    const int64_t in = x.shape[1];
+    wide.add(Linear{x, wide.param(fmt::format("w{}", out), {out, in}, weights(in)), Value{}, y});
+    x = y;
+  }
+  all.push_back(wide.done());
   // A layer of each timestep, and one of whole samples: its rows are several of the first one's.
   CaseBuilder c("linear_chain of timesteps", dtype);
   const Value steps = c.temp("steps", {12, 5});

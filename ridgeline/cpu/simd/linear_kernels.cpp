@@ -145,7 +145,7 @@ struct Chain {
 template <typename T>
 struct ChainStep {
   ThreadPool& pool;
-  int64_t n;
+  int64_t n, widest;
   const T* x;
   T* y;
   T *x_panels, *between[2];
@@ -154,16 +154,24 @@ struct ChainStep {
   void operator()() const {
     pool.run([this](int thread) {
       const bool by_batch = n >= kRowsToShareBatch * pool.size();
-      const Range mine = split(n, thread, pool.size(), kGroup<T>);
+      const Range mine = split(n, thread, pool.size(), kPanel<T>);
       const BatchFunctions<T>& batch = batch_functions<T>();
       batch.to_panels(x, layers.front().in, layers.front().in, x_panels, mine,
                       {0, layers.front().in});
-      for (const ForwardArgs<T>& args : layers) {
+      // Where a sample lies in a layer's panels depends on the layer's width. A thread that waits
+      // for no other keeps its panels of all layers where those of the widest layer would lie.
+      const auto moved = [&](int64_t width) {
+        return by_batch ? mine.begin * (widest - width) : 0;
+      };
+      for (size_t l = 0; l < layers.size(); ++l) {
+        ForwardArgs<T> args = layers[l];
         if (!by_batch) pool.barrier();
         const Range rows = by_batch ? Range{0, args.out} : split(args.out, thread, pool.size(), 8);
         const Range columns = by_batch ? mine : Range{0, n};
+        if (l > 0) args.x += moved(args.in);
+        args.y += moved(args.out);
         gemm_functions<T>().forward(args, rows, columns);
-        if (&args == &layers.back()) {
+        if (l + 1 == layers.size()) {
           batch.from_panels(args.y, args.out, y, args.out, columns, rows);
         }
       }
@@ -175,7 +183,7 @@ template <typename T>
 ChainStep<T> chain_step(std::byte* base, size_t* bytes, ThreadPool& pool, const Chain& chain) {
   Scratch scratch(base);
   const Linear& first = *chain.layers.front().linear;
-  ChainStep<T> step{pool, first.n(), nullptr, nullptr, nullptr, {}, {}};
+  ChainStep<T> step{pool, first.n(), chain.widest(), nullptr, nullptr, nullptr, {}, {}};
   step.x_panels = scratch.take<T>(panel_elements<T>(first.n(), first.in()));
   for (T*& each : step.between) {
     each = scratch.take<T>(panel_elements<T>(first.n(), chain.widest()));
