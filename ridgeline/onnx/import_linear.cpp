@@ -330,7 +330,9 @@ void import_arithmetic(Importer& in) {
   const bool first_known = in.is_known(0);
   if (!first_known && !in.is_known(1)) return join_two(in);
   const View view = in.take(first_known ? 1 : 0).view;
-  const Constant& given = *in.known(first_known ? 0 : 1);
+  const ConstantPtr operand = in.known(first_known ? 0 : 1);
+  if (!operand) in.refuse("has one input instead of two");
+  const Constant& given = *operand;
   const Broadcast constant = read_broadcast(given, view);
   if (op == "Div" && first_known) in.refuse("divides a constant by what is computed");
   std::vector<double> scale(constant.numbers.size(), 1.0), shift(constant.numbers.size(), 0.0);
