@@ -13,7 +13,7 @@ std::span<float> floats(const Tensor& tensor) {
 }
 
 template <typename Op>
-Cover covers(const Rest& rest) {
+Cover covers(const RemainingOps& rest) {
   const auto* op = rest.get<Op>(0);
   if (op == nullptr) return Cover::no(fmt::format("the next op is no {}", Op::kName));
   if (op->x.dtype != DType::fp32) return Cover::no("layers from outside compute in fp32 only");

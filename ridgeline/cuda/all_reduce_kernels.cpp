@@ -35,7 +35,7 @@ Collectives* collectives_of(const Binding& binding) {
 
 // --- NCCL ---
 
-Cover covers_nccl(const Rest& rest) {
+Cover covers_nccl(const RemainingOps& rest) {
   const auto* op = rest.get<AllReduceStart>(0);
   if (op == nullptr) return no_such_op("all_reduce_start");
   const Collectives* collectives = cuda_runtime(rest.runtime).collectives();
@@ -132,7 +132,7 @@ DeviceSums* device_sums(const Runtime& runtime) {
   return dynamic_cast<DeviceSums*>(runtime.ranks());
 }
 
-Cover covers_mpi(const Rest& rest) {
+Cover covers_mpi(const RemainingOps& rest) {
   const auto* op = rest.get<AllReduceStart>(0);
   if (op == nullptr) return no_such_op("all_reduce_start");
   if (rest.runtime.ranks() == nullptr) return Cover::no("this process is alone");
@@ -259,7 +259,7 @@ class StagedSum final : public Step {
   std::byte* host_ = nullptr;
 };
 
-Cover covers_staged(const Rest& rest) {
+Cover covers_staged(const RemainingOps& rest) {
   const auto* op = rest.get<AllReduceStart>(0);
   if (op == nullptr) return no_such_op("all_reduce_start");
   const bool alone = cuda_runtime(rest.runtime).collectives() == nullptr;
@@ -299,7 +299,7 @@ KernelTable all_reduce_kernels() {
           mpi_kernel(),
           cuda_kernel(
               "cuda.all_reduce_wait.event",
-              [](const Rest& rest) {
+              [](const RemainingOps& rest) {
                 return rest.get<AllReduceWait>(0) != nullptr ? Cover::of(1)
                                                              : no_such_op("all_reduce_wait");
               },

@@ -99,7 +99,7 @@ inline Cover no_such_op(const char* op) {
   return Cover::no(fmt::format("the next op is no {}", op));
 }
 
-inline Kernel cuda_kernel(std::string name, std::function<Cover(const Rest&)> covers,
+inline Kernel cuda_kernel(std::string name, std::function<Cover(const RemainingOps&)> covers,
                           std::function<std::unique_ptr<Step>(const Span&, const Binding&)> prepare,
                           const Traits& traits = {}) {
   Kernel kernel;
@@ -113,11 +113,11 @@ inline Kernel cuda_kernel(std::string name, std::function<Cover(const Rest&)> co
 
 // One of several kernels that differ in one argument of their functions.
 template <typename How>
-Kernel cuda_kernel(std::string name, Cover (*covers)(const Rest&, How),
+Kernel cuda_kernel(std::string name, Cover (*covers)(const RemainingOps&, How),
                    std::unique_ptr<Step> (*prepare)(const Span&, const Binding&, How),
                    const std::decay_t<How>& how, const Traits& traits = {}) {
   return cuda_kernel(
-      std::move(name), [covers, how](const Rest& rest) { return covers(rest, how); },
+      std::move(name), [covers, how](const RemainingOps& rest) { return covers(rest, how); },
       [prepare, how](const Span& span, const Binding& binding) {
         return prepare(span, binding, how);
       },

@@ -14,7 +14,7 @@ inline bool quads(const PoolShape& shape) {
 // An activation and the pool of its output; refuse(activation, pool) says why a kernel does not
 // take them, "" if it does.
 template <typename F>
-Cover cover_activation_pool(const Rest& rest, F refuse) {
+Cover cover_activation_pool(const RemainingOps& rest, F refuse) {
   const auto* activation = rest.get<Activation>(0);
   const auto* pool = rest.get<MaxPool>(1);
   if (activation == nullptr || pool == nullptr || pool->x.id != activation->y.id) {
@@ -26,7 +26,7 @@ Cover cover_activation_pool(const Rest& rest, F refuse) {
 
 // The gradients of the two, if no other op reads the value between; refuse(pool, activation).
 template <typename F>
-Cover cover_pool_activation_grad(const Rest& rest, F refuse) {
+Cover cover_pool_activation_grad(const RemainingOps& rest, F refuse) {
   const auto* pool = rest.get<MaxPoolGrad>(0);
   const auto* activation = rest.get<ActivationGrad>(1);
   if (pool == nullptr || activation == nullptr || activation->dy.id != pool->dx.id ||

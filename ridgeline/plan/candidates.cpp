@@ -88,7 +88,7 @@ std::vector<Candidate> ask_all(const Program& program, const KernelTable& table,
       }
       if (why.empty()) {
         ++steps.asked;
-        candidate.cover = kernel.covers(Rest{program, position, runtime, &steps.looked});
+        candidate.cover = kernel.covers(RemainingOps{program, position, runtime, &steps.looked});
         if (candidate.cover.ops > 0) why = refuse_unwritten(program, candidate.cover, position);
         if (candidate.cover.ops > 0 && why.empty()) {
           why = refuse_fp32_sums(program, kernel, candidate.cover, position);

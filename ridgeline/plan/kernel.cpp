@@ -5,7 +5,7 @@
 
 namespace ridgeline {
 
-bool Rest::dead_after(const Value& value, size_t count) const {
+bool RemainingOps::dead_after(const Value& value, size_t count) const {
   return program.info(value.id).role == Role::temp &&
          program.last_read(value.id) < int64_t(begin + count);
 }
@@ -50,7 +50,7 @@ std::string refuse(const Kernel& kernel, const Program& program, const Runtime& 
   return {};
 }
 
-Cover offer(const Kernel& kernel, const Rest& rest) {
+Cover offer(const Kernel& kernel, const RemainingOps& rest) {
   if (std::string why = refuse(kernel, rest.program, rest.runtime); !why.empty()) {
     return Cover::no(std::move(why));
   }

@@ -55,7 +55,7 @@ struct Cover {
 };
 
 // The ops from `begin` on, as covers() sees them.
-struct Rest {
+struct RemainingOps {
   const Program& program;
   size_t begin;
   const Runtime& runtime;
@@ -173,7 +173,7 @@ struct Traits {
 struct Kernel {
   std::string name;  // "cpu.linear.simd": target.what.how, unique
   DeviceKind target = DeviceKind::cpu;
-  std::function<Cover(const Rest&)> covers;
+  std::function<Cover(const RemainingOps&)> covers;
   std::function<std::unique_ptr<Step>(const Span&, const Binding&)> prepare;
   Traits traits{};
 
@@ -194,7 +194,7 @@ inline constexpr const char* kForOthers = "for ";
 std::string refuse(const Kernel& kernel, const Program& program, const Runtime& runtime);
 
 // Calls covers() unless refuse() excludes the kernel.
-Cover offer(const Kernel& kernel, const Rest& rest);
+Cover offer(const Kernel& kernel, const RemainingOps& rest);
 
 // The GPUs that a kernel runs on: "any", "sm_80 and later", "sm_90a".
 std::string gpus_of(const Traits& traits);

@@ -7,7 +7,7 @@ namespace ridgeline {
 // Matches a linear op and its activation if nothing else reads the value between them;
 // cover(linear, activation) returns a kernel's cover of the two ops.
 template <typename F>
-Cover cover_linear_activation(const Rest& rest, F cover) {
+Cover cover_linear_activation(const RemainingOps& rest, F cover) {
   const auto* linear = rest.get<Linear>(0);
   const auto* activation = rest.get<Activation>(1);
   if (linear == nullptr || activation == nullptr || activation->x.id != linear->y.id) {

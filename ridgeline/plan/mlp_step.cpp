@@ -9,7 +9,7 @@ namespace {
 // differs.
 class Matcher {
  public:
-  Matcher(const Rest& rest, MlpStepExtras extras) : rest_(rest), extras_(extras) {}
+  Matcher(const RemainingOps& rest, MlpStepExtras extras) : rest_(rest), extras_(extras) {}
 
   MlpStepOps run() {
     if (inputs() && forward() && loss() && backward() && norm() && late_updates() && ending()) {
@@ -373,7 +373,7 @@ class Matcher {
     }
   }
 
-  const Rest& rest_;
+  const RemainingOps& rest_;
   MlpStepExtras extras_;
   MlpStepOps found_;
   Value dy_;
@@ -386,7 +386,7 @@ class Matcher {
 
 }  // namespace
 
-MlpStepOps match_mlp_step(const Rest& rest, MlpStepExtras extras) {
+MlpStepOps match_mlp_step(const RemainingOps& rest, MlpStepExtras extras) {
   return Matcher(rest, extras).run();
 }
 

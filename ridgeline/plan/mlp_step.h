@@ -80,6 +80,6 @@ struct MlpStepExtras {
 };
 
 // Requires all updates to be of one kind, with the same constants and learning rate.
-MlpStepOps match_mlp_step(const Rest& rest, MlpStepExtras extras = {});
+MlpStepOps match_mlp_step(const RemainingOps& rest, MlpStepExtras extras = {});
 
 }  // namespace ridgeline

@@ -4,7 +4,7 @@
 
 namespace ridgeline {
 
-std::optional<PooledGrads> find_pooled_grads(const Rest& rest) {
+std::optional<PooledGrads> find_pooled_grads(const RemainingOps& rest) {
   PooledGrads found;
   found.pool = rest.get<MaxPoolGrad>(0);
   if (found.pool == nullptr) return {};
@@ -26,7 +26,7 @@ std::optional<PooledGrads> find_pooled_grads(const Rest& rest) {
   return found;
 }
 
-Cover cover_pooled_grads(const Rest& rest, const PooledGrads& grads) {
+Cover cover_pooled_grads(const RemainingOps& rest, const PooledGrads& grads) {
   Cover cover = Cover::of(grads.ops());
   Values inner{grads.pool->dx};
   if (grads.activation != nullptr) inner.push_back(grads.activation->dx);

@@ -19,9 +19,9 @@ struct PooledGrads {
   const Value& dz() const { return activation != nullptr ? activation->dx : pool->dx; }
 };
 
-std::optional<PooledGrads> find_pooled_grads(const Rest& rest);
+std::optional<PooledGrads> find_pooled_grads(const RemainingOps& rest);
 
 // Returns a cover of all of them, which leaves the values between them unwritten; or why it cannot.
-Cover cover_pooled_grads(const Rest& rest, const PooledGrads& grads);
+Cover cover_pooled_grads(const RemainingOps& rest, const PooledGrads& grads);
 
 }  // namespace ridgeline

@@ -34,7 +34,7 @@ double product_rate(Runtime& runtime, const KernelTable& kernels, Precision prec
       const std::chrono::duration<double> gone = std::chrono::steady_clock::now() - begin;
       if (best < INFINITY && (fallback || gone.count() > kMostSeconds)) break;
       if (!kernel.covers || kernel.traits.fallback != fallback) continue;
-      const Cover cover = offer(kernel, Rest{program, 0, runtime});
+      const Cover cover = offer(kernel, RemainingOps{program, 0, runtime});
       if (cover.ops != 1 || !cover.reads.empty() || !cover.writes.empty()) continue;
       best = std::min(best, stopwatch.kernel({&kernel, 0, 1, cover, 0, -1, {}, {}, 0}));
     }

@@ -25,7 +25,7 @@ struct Spoiler {
 Kernel whole_program_kernel(Spoiler spoiler) {
   Kernel kernel;
   kernel.name = "cpu.control.reference";
-  kernel.covers = [](const Rest& rest) {
+  kernel.covers = [](const RemainingOps& rest) {
     Cover cover = Cover::of(rest.size());
     for (size_t op = 0; op < rest.size(); ++op) {
       for (const Kernel& reference : cpu::reference_kernels()) {
@@ -39,7 +39,7 @@ Kernel whole_program_kernel(Spoiler spoiler) {
     std::vector<std::shared_ptr<Step>> steps;
     for (size_t op = span.begin; op < span.end; ++op) {
       for (const Kernel& reference : cpu::reference_kernels()) {
-        const Rest rest{span.program, op, binding.runtime()};
+        const RemainingOps rest{span.program, op, binding.runtime()};
         if (reference.covers(rest).ops == 0) continue;
         steps.push_back(reference.prepare({span.program, op, op + 1}, binding));
       }

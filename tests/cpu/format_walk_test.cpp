@@ -113,7 +113,7 @@ Kernel padded_conversion(const Format& format, const Faults& faults) {
 Kernel padded_relu(const Format& format, const Faults& faults) {
   Kernel kernel;
   kernel.name = "cpu.relu.fake";
-  kernel.covers = [=](const Rest& rest) {
+  kernel.covers = [=](const RemainingOps& rest) {
     const auto* op = rest.get<Activation>(0);
     if (op == nullptr) return Cover::no("no activation");
     Cover cover = Cover::of(1);

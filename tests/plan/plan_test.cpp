@@ -131,7 +131,7 @@ class SmallGpu final : public Runtime {
 TEST(PlanMemory, IsSpentOnConcurrentStepsOnlyIfThereIsEnough) {
   const Net net = deep_chain(30);
   const HostTensor x(DType::fp64, {kWidth}), y(DType::fp64, {kWidth});
-  const Kernel kernel{"kernel", DeviceKind::cuda, [](const Rest&) { return Cover::of(1); },
+  const Kernel kernel{"kernel", DeviceKind::cuda, [](const RemainingOps&) { return Cover::of(1); },
                       [](const Span&, const Binding&) { return make_step([] {}); }};
   Choices choices(net.program.ops.size());
   for (size_t i = 0; i < choices.size(); ++i) {

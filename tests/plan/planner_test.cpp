@@ -35,7 +35,7 @@ Program chain() {
 Kernel kernel(const std::string& name, size_t length, Traits traits = {}) {
   return {name,
           DeviceKind::cpu,
-          [=](const Rest& rest) {
+          [=](const RemainingOps& rest) {
             if (rest.size() < length) return Cover::no("too few ops left");
             Cover cover = Cover::of(length);
             for (size_t i = 0; i + 1 < length; ++i) {
@@ -135,7 +135,7 @@ TEST_F(Planner, SlowKernelsAreAskedWhereTheirAnswerCounts) {
   int asked = 0;
   Kernel slow = kernel("slow", 1);
   slow.traits.slow_to_query = true;
-  slow.covers = [&asked, covers = slow.covers](const Rest& rest) {
+  slow.covers = [&asked, covers = slow.covers](const RemainingOps& rest) {
     ++asked;
     return covers(rest);
   };
@@ -188,7 +188,7 @@ TEST_F(Planner, RefusesAKernelThatWouldNotWriteWhatIsReadLater) {
 
 TEST_F(Planner, FallbacksAreUsedOnlyWhereNothingElseCovers) {
   Kernel only_first = kernel("fast", 1);
-  only_first.covers = [](const Rest& rest) {
+  only_first.covers = [](const RemainingOps& rest) {
     return rest.begin == 0 ? Cover::of(1) : Cover::no("only the first op");
   };
   const KernelTable table{only_first,
@@ -316,7 +316,9 @@ TEST_F(Planner, PinnedKernelsAreUsedAgainAndIgnoredWhenTheyDoNotFit) {
 
 TEST_F(Planner, SaysWhichKernelsWereTriedWhenNothingCovers) {
   Kernel other = kernel("other", 2);
-  other.covers = [](const Rest&) { return Cover::no("the next ops are no linear and its relu"); };
+  other.covers = [](const RemainingOps&) {
+    return Cover::no("the next ops are no linear and its relu");
+  };
   const KernelTable table{kernel("pair", 2), other};
   try {
     plan(table, {{"pair", 1}, {"other", 1}});

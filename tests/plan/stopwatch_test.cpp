@@ -21,7 +21,7 @@ TEST(DeviceStopwatch, FillsBytesAndIntegersBelowTheirBound) {
   program.add(
       Activation{ActivationKind::relu, x, program.add_value("y", DType::fp32, {8}, Role::output)});
   int largest = -1, largest_of_any = -1, largest_of_one = -1;
-  const Kernel kernel{"kernel", DeviceKind::cpu, [](const Rest&) { return Cover::of(1); },
+  const Kernel kernel{"kernel", DeviceKind::cpu, [](const RemainingOps&) { return Cover::of(1); },
                       [&](const Span&, const Binding& binding) {
                         const auto most = [&](const Value& value) {
                           const uint8_t* from = binding.read(value).as<uint8_t>();

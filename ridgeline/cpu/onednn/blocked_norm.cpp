@@ -75,7 +75,7 @@ struct ForwardOps {
   BlockedNormShape shape() const { return shape_of(norm->n(), norm->in, pool_shape()); }
 };
 
-std::optional<ForwardOps> find_forward(const Rest& rest, bool pooled) {
+std::optional<ForwardOps> find_forward(const RemainingOps& rest, bool pooled) {
   const ForwardOps ops{rest.get<BatchNorm>(0), rest.get<Activation>(1),
                        pooled ? rest.get<MaxPool>(2) : nullptr};
   if (ops.norm == nullptr || ops.relu == nullptr || ops.relu->kind != ActivationKind::relu ||
@@ -86,7 +86,7 @@ std::optional<ForwardOps> find_forward(const Rest& rest, bool pooled) {
   return ops;
 }
 
-Cover covers_forward(const Rest& rest, bool pooled) {
+Cover covers_forward(const RemainingOps& rest, bool pooled) {
   const auto ops = find_forward(rest, pooled);
   if (!ops) return Cover::no("the next ops are no batch_norm with what should follow");
   const BatchNorm& norm = *ops->norm;
@@ -200,7 +200,7 @@ struct BackwardOps {
   const Value& dy() const { return pool != nullptr ? pool->dy : relu->dy; }
 };
 
-std::optional<BackwardOps> find_backward(const Rest& rest, bool pooled) {
+std::optional<BackwardOps> find_backward(const RemainingOps& rest, bool pooled) {
   const size_t next = pooled ? 1 : 0;
   const BackwardOps ops{pooled ? rest.get<MaxPoolGrad>(0) : nullptr, rest.get<ActivationGrad>(next),
                         rest.get<BatchNormGrad>(next + 1)};
@@ -215,7 +215,7 @@ std::optional<BackwardOps> find_backward(const Rest& rest, bool pooled) {
   return ops;
 }
 
-Cover covers_backward(const Rest& rest, bool pooled) {
+Cover covers_backward(const RemainingOps& rest, bool pooled) {
   const auto ops = find_backward(rest, pooled);
   if (!ops) return Cover::no("the next ops are no gradients of a ReLU and its batch_norm");
   const BatchNormGrad& norm = *ops->norm;
@@ -315,18 +315,20 @@ Kernel kernel_of(const char* name, bool pooled, Covers covers, Prepare prepare) 
   Kernel kernel;
   kernel.name = name;
   kernel.traits.precisions = simd::kFloatOnly;
-  kernel.covers = [=](const Rest& rest) { return covers(rest, pooled); };
+  kernel.covers = [=](const RemainingOps& rest) { return covers(rest, pooled); };
   kernel.prepare = [=](const Span& span, const Binding& binding) {
-    return prepare(Rest{span.program, span.begin, binding.runtime()}, pooled, binding);
+    return prepare(RemainingOps{span.program, span.begin, binding.runtime()}, pooled, binding);
   };
   return kernel;
 }
 
-std::unique_ptr<Step> prepare_forward(const Rest& rest, bool pooled, const Binding& binding) {
+std::unique_ptr<Step> prepare_forward(const RemainingOps& rest, bool pooled,
+                                      const Binding& binding) {
   return std::make_unique<ForwardStep>(*find_forward(rest, pooled), binding);
 }
 
-std::unique_ptr<Step> prepare_backward(const Rest& rest, bool pooled, const Binding& binding) {
+std::unique_ptr<Step> prepare_backward(const RemainingOps& rest, bool pooled,
+                                       const Binding& binding) {
   return std::make_unique<BackwardStep>(*find_backward(rest, pooled), binding);
 }
 

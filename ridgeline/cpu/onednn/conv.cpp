@@ -90,7 +90,7 @@ dnnl::primitive_attr followed_by(const Activation* activation) {
 }
 
 template <bool kActivated>
-Cover covers_forward(const Rest& rest, Layout layout) {
+Cover covers_forward(const RemainingOps& rest, Layout layout) {
   const auto* op = rest.get<Conv2d>(0);
   if (op == nullptr) return Cover::no("the next op is no conv2d");
   const Activation* activation = kActivated ? rest.get<Activation>(1) : nullptr;
@@ -142,7 +142,7 @@ std::unique_ptr<Step> prepare_forward(const Span& span, const Binding& binding, 
   });
 }
 
-Cover covers_grad_x(const Rest& rest, Layout layout) {
+Cover covers_grad_x(const RemainingOps& rest, Layout layout) {
   const auto* op = rest.get<Conv2dGradX>(0);
   if (op == nullptr) return Cover::no("the next op is no conv2d_grad_x");
   const auto describe = [&](const dnnl::engine& engine, Cover& cover) {
@@ -168,7 +168,7 @@ std::unique_ptr<Step> prepare_grad_x(const Span& span, const Binding& binding, L
   });
 }
 
-Cover covers_grad_w(const Rest& rest, Layout layout) {
+Cover covers_grad_w(const RemainingOps& rest, Layout layout) {
   const auto* op = rest.get<Conv2dGradW>(0);
   if (op == nullptr) return Cover::no("the next op is no conv2d_grad_w");
   const auto describe = [&](const dnnl::engine& engine, Cover& cover) {
@@ -219,7 +219,7 @@ KernelTable onednn_conv_kernels() {
 namespace {
 
 template <bool kActivated>
-Cover covers_fixed(const Rest& rest, Layout layout) {
+Cover covers_fixed(const RemainingOps& rest, Layout layout) {
   constexpr int64_t kFewest = 8;  // with fewer, our direct kernels are faster
   const auto* op = rest.get<Conv2d>(0);
   if (op != nullptr && rest.program.info(op->w.id).role == Role::temp) {

@@ -30,7 +30,7 @@ bool add_use(std::vector<FormatUse>& uses, const Value& value, const dnnl::memor
 // Asks oneDNN for the primitive when a kernel's cover is computed, because its layouts decide the
 // formats.
 template <typename Describe>
-Cover ask(const Rest& rest, size_t ops, const Values& values, Describe describe) {
+Cover ask(const RemainingOps& rest, size_t ops, const Values& values, Describe describe) {
   const std::string why = refuse(values);
   if (!why.empty()) return Cover::no(why);
   if (!has_address_space(kOnednnAddressSpace)) return Cover::no("oneDNN wants more address space");
@@ -62,7 +62,7 @@ template <typename Covers, typename Prepare>
 Kernel in_layout(const char* what, Layout layout, Covers covers, Prepare prepare) {
   return onednn_kernel(
       kernel_name(what, layout),
-      [=](const Rest& rest) { return if_blocked(covers(rest, layout), layout); },
+      [=](const RemainingOps& rest) { return if_blocked(covers(rest, layout), layout); },
       [=](const Span& span, const Binding& binding) { return prepare(span, binding, layout); });
 }
 

@@ -24,25 +24,25 @@ Cover cover(const Values& values, size_t ops) {
   return why.empty() ? Cover::of(ops) : Cover::no(why);
 }
 
-Cover covers_linear(const Rest& rest) {
+Cover covers_linear(const RemainingOps& rest) {
   const auto* op = rest.get<Linear>(0);
   if (op == nullptr) return Cover::no("the next op is no linear");
   return cover({op->x, op->w, op->b, op->y}, 1);
 }
 
-Cover covers_linear_activation(const Rest& rest) {
+Cover covers_linear_activation(const RemainingOps& rest) {
   return cover_linear_activation(rest, [](const Linear& op, const Activation& f) {
     return eltwise(f) ? cover({op.x, op.w, op.b, f.y}, 2) : Cover::no(kNoEltwise);
   });
 }
 
-Cover covers_grad_x(const Rest& rest) {
+Cover covers_grad_x(const RemainingOps& rest) {
   const auto* op = rest.get<LinearGradX>(0);
   if (op == nullptr) return Cover::no("the next op is no linear_grad_x");
   return cover({op->dy, op->w, op->dx}, 1);
 }
 
-Cover covers_grad_w(const Rest& rest) {
+Cover covers_grad_w(const RemainingOps& rest) {
   const auto* op = rest.get<LinearGradW>(0);
   if (op == nullptr) return Cover::no("the next op is no linear_grad_w");
   return cover({op->x, op->dy, op->dw, op->db}, 1);
@@ -102,7 +102,7 @@ std::unique_ptr<Step> make_fixed(const Linear& op, const Value& y, const dnnl::p
   return chain;
 }
 
-Cover if_fixed(const Rest& rest, Cover cover) {
+Cover if_fixed(const RemainingOps& rest, Cover cover) {
   constexpr int64_t kFewest = 16;  // with fewer samples, a product with a vector for each is better
   const auto* op = rest.get<Linear>(0);
   if (cover.ops == 0) return cover;
@@ -184,13 +184,14 @@ KernelTable onednn_linear_kernels() {
 }
 
 KernelTable onednn_fixed_linear_kernels() {
-  return {onednn_kernel(
-              kFixedActivation,
-              [](const Rest& rest) { return if_fixed(rest, covers_linear_activation(rest)); },
-              prepare_fixed_activation),
-          onednn_kernel(
-              kFixed, [](const Rest& rest) { return if_fixed(rest, covers_linear(rest)); },
-              prepare_fixed)};
+  return {
+      onednn_kernel(
+          kFixedActivation,
+          [](const RemainingOps& rest) { return if_fixed(rest, covers_linear_activation(rest)); },
+          prepare_fixed_activation),
+      onednn_kernel(
+          kFixed, [](const RemainingOps& rest) { return if_fixed(rest, covers_linear(rest)); },
+          prepare_fixed)};
 }
 
 }  // namespace ridgeline::cpu

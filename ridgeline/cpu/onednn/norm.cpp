@@ -62,7 +62,7 @@ Flags affine(const Value& gamma, const Value& beta) {
   return flags;
 }
 
-Cover covers_batch(const Rest& rest, Layout layout) {
+Cover covers_batch(const RemainingOps& rest, Layout layout) {
   const auto* op = rest.get<BatchNorm>(0);
   if (op == nullptr) return Cover::no("the next op is no batch_norm");
   const Values values{op->x, op->gamma, op->beta, op->running_mean, op->running_var, op->mean};
@@ -110,7 +110,7 @@ std::unique_ptr<Step> prepare_batch(const Span& span, const Binding& binding, La
   });
 }
 
-Cover covers_batch_grad(const Rest& rest, Layout layout) {
+Cover covers_batch_grad(const RemainingOps& rest, Layout layout) {
   const auto* op = rest.get<BatchNormGrad>(0);
   if (op == nullptr) return Cover::no("the next op is no batch_norm_grad");
   if (!op->dx) return Cover::no("oneDNN gives dx too");
@@ -155,7 +155,7 @@ std::unique_ptr<Step> prepare_batch_grad(const Span& span, const Binding& bindin
   });
 }
 
-Cover covers_infer(const Rest& rest, Layout layout) {
+Cover covers_infer(const RemainingOps& rest, Layout layout) {
   const auto* op = rest.get<BatchNormInfer>(0);
   if (op == nullptr) return Cover::no("the next op is no batch_norm_infer");
   const Values values{op->x, op->gamma, op->beta, op->mean, op->var, op->y};
@@ -192,7 +192,7 @@ std::unique_ptr<Step> prepare_infer(const Span& span, const Binding& binding, La
 constexpr const char* kLayer = "cpu.layer_norm.onednn";
 constexpr const char* kLayerGrad = "cpu.layer_norm_grad.onednn";
 
-Cover covers_layer(const Rest& rest) {
+Cover covers_layer(const RemainingOps& rest) {
   const auto* op = rest.get<LayerNorm>(0);
   if (op == nullptr) return Cover::no("the next op is no layer_norm");
   const std::string why = refuse({op->x, op->gamma, op->beta, op->y, op->mean, op->rstd});
@@ -227,7 +227,7 @@ std::unique_ptr<Step> prepare_layer(const Span& span, const Binding& binding) {
   });
 }
 
-Cover covers_layer_grad(const Rest& rest) {
+Cover covers_layer_grad(const RemainingOps& rest) {
   const auto* op = rest.get<LayerNormGrad>(0);
   if (op == nullptr) return Cover::no("the next op is no layer_norm_grad");
   if (!op->dx) return Cover::no("oneDNN gives dx too");

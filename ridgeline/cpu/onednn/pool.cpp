@@ -53,7 +53,7 @@ std::string dilated(const PoolShape& shape) {
 }
 
 template <typename Op>
-Cover covers_forward(const Rest& rest, Layout layout) {
+Cover covers_forward(const RemainingOps& rest, Layout layout) {
   const auto* op = rest.get<Op>(0);
   if (op == nullptr) return Cover::no(fmt::format("the next op is no {}", Op::kName));
   if (const std::string why = dilated(op->shape); !why.empty()) return Cover::no(why);
@@ -79,7 +79,7 @@ std::unique_ptr<Step> prepare_forward(const Span& span, const Binding& binding, 
   });
 }
 
-Cover covers_max_grad(const Rest& rest, Layout layout) {
+Cover covers_max_grad(const RemainingOps& rest, Layout layout) {
   const auto* op = rest.get<MaxPoolGrad>(0);
   if (op == nullptr) return Cover::no("the next op is no max_pool_grad");
   if (const std::string why = dilated(op->shape); !why.empty()) return Cover::no(why);
@@ -116,7 +116,7 @@ std::unique_ptr<Step> prepare_max_grad(const Span& span, const Binding& binding,
   });
 }
 
-Cover covers_avg_grad(const Rest& rest, Layout layout) {
+Cover covers_avg_grad(const RemainingOps& rest, Layout layout) {
   const auto* op = rest.get<AvgPoolGrad>(0);
   if (op == nullptr) return Cover::no("the next op is no avg_pool_grad");
   if (const std::string why = dilated(op->shape); !why.empty()) return Cover::no(why);
@@ -168,7 +168,7 @@ Image image_of(const Program& program, const Value& value) {
 constexpr const char* kActivation = "cpu.activation.onednn.blocked";
 constexpr const char* kActivationGrad = "cpu.activation_grad.onednn.blocked";
 
-Cover covers_activation(const Rest& rest) {
+Cover covers_activation(const RemainingOps& rest) {
   const auto* op = rest.get<Activation>(0);
   if (op == nullptr) return Cover::no("the next op is no activation");
   const Image image = image_of(rest.program, op->x);
@@ -196,7 +196,7 @@ std::unique_ptr<Step> prepare_activation(const Span& span, const Binding& bindin
   });
 }
 
-Cover covers_activation_grad(const Rest& rest) {
+Cover covers_activation_grad(const RemainingOps& rest) {
   const auto* op = rest.get<ActivationGrad>(0);
   if (op == nullptr) return Cover::no("the next op is no activation_grad");
   const Image image = image_of(rest.program, op->dx);

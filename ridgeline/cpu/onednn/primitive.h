@@ -184,7 +184,7 @@ inline std::string refuse(const Values& values) {
 }
 
 inline Kernel onednn_kernel(
-    std::string name, std::function<Cover(const Rest&)> covers,
+    std::string name, std::function<Cover(const RemainingOps&)> covers,
     std::function<std::unique_ptr<Step>(const Span&, const Binding&)> prepare) {
   Kernel impl;
   impl.name = std::move(name);

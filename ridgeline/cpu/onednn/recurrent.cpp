@@ -190,7 +190,7 @@ class RnnStep final : public Step {
   std::unordered_map<int, dnnl::memory> arguments_;
 };
 
-Cover covers_onednn_rnn(const Rest& rest) {
+Cover covers_onednn_rnn(const RemainingOps& rest) {
   const auto* op = rest.get<Rnn>(0);
   if (op == nullptr) return Cover::no("the next op is no rnn");
   if (op->y.dtype != DType::fp32) return Cover::no("fp32 only");

@@ -90,7 +90,7 @@ std::unique_ptr<Step> prepare_augment(const GatherAugment& op, ReferenceBinding&
 KernelTable gather_reference() {
   const Kernel any = reference_kernel(prepare_gather);
   Kernel kernel = any;
-  kernel.covers = [any](const Rest& rest) {
+  kernel.covers = [any](const RemainingOps& rest) {
     const auto* op = rest.get<Gather>(0);
     if (op == nullptr) return Cover::no("the next op is no gather");
     const bool bytes = op->set.dtype == DType::uint8 && is_float(op->y.dtype);

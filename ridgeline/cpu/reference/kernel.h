@@ -61,7 +61,7 @@ Kernel reference_kernel(std::unique_ptr<Step> (*prepare)(const T& op, ReferenceB
   kernel.name = fmt::format("cpu.{}.reference", T::kName);
   kernel.traits.precisions = kCpuPrecisions;
   kernel.traits.fallback = true;
-  kernel.covers = [](const Rest& rest) {
+  kernel.covers = [](const RemainingOps& rest) {
     const T* op = rest.get<T>(0);
     if (op == nullptr) return Cover::no(fmt::format("the next op is no {}", T::kName));
     Cover cover = Cover::of(1);

@@ -69,7 +69,7 @@ Kernel start_kernel(const char* name, How how) {
   Kernel kernel;
   kernel.name = name;
   if (how == How::scatter) kernel.traits.precisions = kFloatAndDouble;
-  kernel.covers = [how](const Rest& rest) {
+  kernel.covers = [how](const RemainingOps& rest) {
     const auto* op = rest.get<AllReduceStart>(0);
     if (op == nullptr) return Cover::no("the next op is no all_reduce_start");
     for (const Value& grad : op->grads) {
@@ -101,7 +101,7 @@ struct Part {
 Kernel wait_kernel() {
   Kernel kernel;
   kernel.name = "cpu.all_reduce_wait.ticket";
-  kernel.covers = [](const Rest& rest) {
+  kernel.covers = [](const RemainingOps& rest) {
     return rest.get<AllReduceWait>(0) != nullptr ? Cover::of(1)
                                                  : Cover::no("the next op is no all_reduce_wait");
   };
@@ -124,7 +124,7 @@ Kernel wait_kernel() {
 
 // Each rank updates its part of the weights and sends it to the others: the update is divided, and
 // half of the traffic of an all-reduce comes after it instead of before.
-Cover covers_sharded_update(const Rest& rest) {
+Cover covers_sharded_update(const RemainingOps& rest) {
   const auto* wait = rest.get<AllReduceWait>(0);
   if (wait == nullptr) return Cover::no("the next op is no all_reduce_wait");
   const size_t count = wait->sums.size();

@@ -5,7 +5,7 @@ namespace ridgeline::cpu::simd {
 namespace {
 
 template <typename Op>
-Cover covers_batch_norm(const Rest& rest) {
+Cover covers_batch_norm(const RemainingOps& rest) {
   const std::string reason = refuses(rest, &Op::x);
   return reason.empty() ? Cover::of(1) : Cover::no(reason);
 }

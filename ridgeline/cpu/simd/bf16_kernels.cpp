@@ -88,7 +88,7 @@ void pack_panel(const ConvShape& s, const uint16_t* w, int64_t panel, uint16_t* 
   }
 }
 
-Cover covers_conv(const Rest& rest) {
+Cover covers_conv(const RemainingOps& rest) {
   const SignalConv span = signal_conv_at(rest);
   if (span.conv == nullptr) return Cover::no("the next op is no 1-D convolution of stride 1");
   const Conv2d& conv = *span.conv;
@@ -175,7 +175,7 @@ struct LinearSpan {
   const Value& y() const { return relu != nullptr ? relu->y : linear->y; }
 };
 
-LinearSpan linear_at(const Rest& rest) {
+LinearSpan linear_at(const RemainingOps& rest) {
   LinearSpan found{rest.get<Linear>(0), nullptr};
   if (found.linear == nullptr) return {};
   const auto* relu = rest.get<Activation>(1);
@@ -186,7 +186,7 @@ LinearSpan linear_at(const Rest& rest) {
   return found;
 }
 
-Cover covers_linear(const Rest& rest) {
+Cover covers_linear(const RemainingOps& rest) {
   const LinearSpan span = linear_at(rest);
   if (span.linear == nullptr) return Cover::no("the next op is no linear");
   const Linear& op = *span.linear;

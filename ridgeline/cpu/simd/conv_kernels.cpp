@@ -20,7 +20,7 @@ DirectShape flipped(const Conv2dShape& conv) {
           false};
 }
 
-int threads_of(const Rest& rest) { return cpu_runtime(rest.runtime).pool().size(); }
+int threads_of(const RemainingOps& rest) { return cpu_runtime(rest.runtime).pool().size(); }
 
 ImageConv image_conv(const ConvSpan& span, ConvAlgorithm algorithm) {
   return {span.shape(), span.act(), algorithm, false, span.conv->w, span.conv->b};
@@ -30,7 +30,7 @@ Kernel conv_kernel(std::string name, ConvReach reach, ConvAlgorithm algorithm) {
   Kernel kernel;
   kernel.name = std::move(name);
   kernel.traits.precisions = algorithm == ConvAlgorithm::direct ? kFloatAndDouble : kFloatOnly;
-  kernel.covers = [reach, algorithm](const Rest& rest) {
+  kernel.covers = [reach, algorithm](const RemainingOps& rest) {
     Cover cover = cover_conv(rest, reach);
     if (cover.ops == 0) return cover;
     const ConvSpan span = find_conv(rest, reach);
@@ -69,10 +69,10 @@ struct ConvChain {
   }
 };
 
-ConvChain find_chain(const Rest& rest, Cover& cover) {
+ConvChain find_chain(const RemainingOps& rest, Cover& cover) {
   ConvChain chain;
   for (;;) {
-    const Rest from{rest.program, rest.begin + chain.ops, rest.runtime};
+    const RemainingOps from{rest.program, rest.begin + chain.ops, rest.runtime};
     ConvReach reach = ConvReach::pooled;
     Cover next = cover_conv(from, reach);
     if (next.ops == 0) next = cover_conv(from, reach = ConvReach::activated);
@@ -93,7 +93,7 @@ ConvChain find_chain(const Rest& rest, Cover& cover) {
 Kernel chain_kernel() {
   Kernel kernel;
   kernel.name = "cpu.conv2d_chain.images";
-  kernel.covers = [](const Rest& rest) {
+  kernel.covers = [](const RemainingOps& rest) {
     if (rest.get<Conv2d>(0) == nullptr) return Cover::no("the next op is no conv2d");
     Cover cover;
     const ConvChain chain = find_chain(rest, cover);
@@ -119,7 +119,7 @@ ImageConv flipped_conv(const Conv2dGradX& op) {
 Kernel grad_x() {
   Kernel kernel;
   kernel.name = "cpu.conv2d_grad_x.direct";
-  kernel.covers = [](const Rest& rest) {
+  kernel.covers = [](const RemainingOps& rest) {
     const auto* op = rest.get<Conv2dGradX>(0);
     if (op == nullptr) return Cover::no("the next op is no conv2d_grad_x");
     std::string reason = refuse_conv(op->shape, op->dy);
@@ -178,7 +178,7 @@ std::unique_ptr<Step> prepare_grad_w(const Conv2dGradW& op, const Binding& bindi
 Kernel grad_w() {
   Kernel kernel;
   kernel.name = "cpu.conv2d_grad_w.direct";
-  kernel.covers = [](const Rest& rest) {
+  kernel.covers = [](const RemainingOps& rest) {
     const auto* op = rest.get<Conv2dGradW>(0);
     if (op == nullptr) return Cover::no("the next op is no conv2d_grad_w");
     std::string reason = refuse_conv(op->shape, op->x);

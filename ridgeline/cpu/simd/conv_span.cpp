@@ -24,7 +24,7 @@ DirectShape direct_shape(const Conv2dShape& conv, bool pooled) {
 
 DirectShape ConvSpan::shape() const { return direct_shape(conv->shape, pool != nullptr); }
 
-ConvSpan find_conv(const Rest& rest, ConvReach reach) {
+ConvSpan find_conv(const RemainingOps& rest, ConvReach reach) {
   ConvSpan found;
   found.conv = rest.get<Conv2d>(0);
   if (found.conv == nullptr) return {};
@@ -48,7 +48,7 @@ std::string refuse_conv(const Conv2dShape& shape, const Value& x) {
   return {};
 }
 
-Cover cover_conv(const Rest& rest, ConvReach reach) {
+Cover cover_conv(const RemainingOps& rest, ConvReach reach) {
   const ConvSpan span = find_conv(rest, reach);
   if (span.conv == nullptr) {
     return Cover::no(reach == ConvReach::pooled ? "the next ops are no conv2d and its pool"

@@ -31,7 +31,7 @@ enum class ConvReach {
   pooled,     // and a 2 x 2 max pool after that
 };
 // The result holds no convolution if the next ops are something else.
-ConvSpan find_conv(const Rest& rest, ConvReach reach);
+ConvSpan find_conv(const RemainingOps& rest, ConvReach reach);
 
 DirectShape direct_shape(const Conv2dShape& conv, bool pooled = false);
 
@@ -39,6 +39,6 @@ DirectShape direct_shape(const Conv2dShape& conv, bool pooled = false);
 std::string refuse_conv(const Conv2dShape& shape, const Value& x);
 
 // Returns the cover of a kernel with this reach, without its workspace.
-Cover cover_conv(const Rest& rest, ConvReach reach);
+Cover cover_conv(const RemainingOps& rest, ConvReach reach);
 
 }  // namespace ridgeline::cpu::simd

@@ -26,7 +26,7 @@ std::unique_ptr<Step> prepare_dropout(const Dropout& op, const Binding& binding)
 KernelTable dropout_kernels() {
   Kernel kernel;
   kernel.name = "cpu.dropout.simd";
-  kernel.covers = [](const Rest& rest) {
+  kernel.covers = [](const RemainingOps& rest) {
     const std::string reason = refuses(rest, &Dropout::x);
     return reason.empty() ? Cover::of(1) : Cover::no(reason);
   };

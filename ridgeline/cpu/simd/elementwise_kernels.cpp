@@ -36,7 +36,7 @@ std::unique_ptr<Step> prepare_activation_grad(const Span& span, const Binding& b
   });
 }
 
-Cover covers_gather(const Rest& rest) {
+Cover covers_gather(const RemainingOps& rest) {
   const std::string reason = refuses(rest, &Gather::y);
   if (!reason.empty()) return Cover::no(reason);
   const DType set = rest.get<Gather>(0)->set.dtype;
@@ -95,7 +95,7 @@ Kernel kernel_of(std::string name, const Value Op::*typed,
                  std::unique_ptr<Step> (*prepare)(const Span&, const Binding&)) {
   Kernel kernel;
   kernel.name = std::move(name);
-  kernel.covers = [typed](const Rest& rest) {
+  kernel.covers = [typed](const RemainingOps& rest) {
     const std::string reason = refuses(rest, typed);
     return reason.empty() ? Cover::of(1) : Cover::no(reason);
   };

@@ -9,7 +9,7 @@ template <typename Op>
 constexpr bool kSquaredError = std::is_same_v<Op, Mse> || std::is_same_v<Op, MseGrad>;
 
 template <typename Op>
-Cover covers_elementwise_loss(const Rest& rest) {
+Cover covers_elementwise_loss(const RemainingOps& rest) {
   const std::string reason = refuses(rest, &Op::x);
   if (!reason.empty()) return Cover::no(reason);
   const auto& op = *rest.get<Op>(0);

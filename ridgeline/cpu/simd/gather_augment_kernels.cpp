@@ -21,7 +21,7 @@ void augment_row(const uint8_t* from, int64_t width, int64_t right, bool flip,
   }
 }
 
-Cover covers_gather_augment(const Rest& rest) {
+Cover covers_gather_augment(const RemainingOps& rest) {
   const std::string reason = refuses(rest, &GatherAugment::y);
   return reason.empty() ? Cover::of(1) : Cover::no(reason);
 }

@@ -6,7 +6,7 @@ namespace {
 
 // All operands have x's type, including statistics.
 template <typename Op>
-Cover covers_group_norm(const Rest& rest) {
+Cover covers_group_norm(const RemainingOps& rest) {
   const std::string reason = refuses(rest, &Op::x);
   if (!reason.empty()) return Cover::no(reason);
   const auto& op = *rest.get<Op>(0);

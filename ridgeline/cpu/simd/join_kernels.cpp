@@ -66,7 +66,7 @@ template <typename Op>
 Kernel kernel_of(std::unique_ptr<Step> (*prepare)(const Span&, const Binding&)) {
   Kernel kernel;
   kernel.name = fmt::format("cpu.{}.simd", Op::kName);
-  kernel.covers = [](const Rest& rest) {
+  kernel.covers = [](const RemainingOps& rest) {
     const std::string reason = refuses(rest, &Op::y);
     return reason.empty() ? Cover::of(1) : Cover::no(reason);
   };

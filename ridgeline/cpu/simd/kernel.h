@@ -82,7 +82,7 @@ inline constexpr const char* kSplitsOnly = "splits fp32 only";
 // Returns why a kernel of one op, or of one op and its followers, does not apply; empty if it
 // does.
 template <typename Op>
-std::string refuses(const Rest& rest, const Value Op::*typed) {
+std::string refuses(const RemainingOps& rest, const Value Op::*typed) {
   const auto* op = rest.get<Op>(0);
   if (op == nullptr) return fmt::format("the next op is no {}", Op::kName);
   if (!takes((op->*typed).dtype)) return "takes fp32 and fp64 only";

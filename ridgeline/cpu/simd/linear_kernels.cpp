@@ -54,7 +54,7 @@ ForwardStep<T> forward_step(std::byte* base, size_t* bytes, ThreadPool& pool, co
   return step;
 }
 
-Cover covers_forward(const Rest& rest, bool with_activation) {
+Cover covers_forward(const RemainingOps& rest, bool with_activation) {
   const std::string reason = refuses(rest, &Linear::y);
   if (!reason.empty()) return Cover::no(reason);
   const Linear& op = *rest.get<Linear>(0);
@@ -111,7 +111,7 @@ struct Chain {
   std::vector<ValueId> inner;  // values that nothing else reads
   size_t ops = 0;
 
-  explicit Chain(const Rest& rest) {
+  explicit Chain(const RemainingOps& rest) {
     for (;;) {
       const auto* linear = rest.get<Linear>(ops);
       if (linear == nullptr || !takes(linear->y.dtype) || linear->x.shape.numel() == 0 ||
@@ -192,7 +192,7 @@ ChainStep<T> chain_step(std::byte* base, size_t* bytes, ThreadPool& pool, const 
   return step;
 }
 
-Cover covers_chain(const Rest& rest) {
+Cover covers_chain(const RemainingOps& rest) {
   if (rest.get<Linear>(0) == nullptr) return Cover::no("the next op is no linear");
   const auto is_linear = [&](size_t back) {
     return rest.begin >= back &&
@@ -305,7 +305,7 @@ BackwardStep<T> backward_step(std::byte* base, size_t* bytes, ThreadPool& pool,
   return step;
 }
 
-size_t backward_bytes(const Rest& rest, const BackwardOps& ops) {
+size_t backward_bytes(const RemainingOps& rest, const BackwardOps& ops) {
   return with_type(ops.dy().dtype, [&](auto zero) {
     size_t bytes = 0;
     ThreadPool& pool = const_cast<ThreadPool&>(cpu_runtime(rest.runtime).pool());
@@ -355,7 +355,7 @@ std::unique_ptr<Step> prepare_backward(const BackwardOps& ops, const Binding& bi
 }
 
 template <typename Op>
-Cover covers_gradient(const Rest& rest, const Op* BackwardOps::*which) {
+Cover covers_gradient(const RemainingOps& rest, const Op* BackwardOps::*which) {
   const std::string reason = refuses(rest, &Op::dy);
   if (!reason.empty()) return Cover::no(reason);
   BackwardOps ops;
@@ -396,7 +396,7 @@ bool alike(const SgdUpdate& a, const SgdUpdate& b) {
          !a.copy && !b.copy;
 }
 
-Cover covers_backward_update(const Rest& rest) {
+Cover covers_backward_update(const RemainingOps& rest) {
   const BackwardOps ops = BackwardUpdate::read(rest, rest.size());
   if (ops.grad_w == nullptr) return Cover::no("the next ops are no gradients of a linear layer");
   const LinearGradW& grad = *ops.grad_w;
@@ -435,10 +435,10 @@ KernelTable linear_kernels() {
   chain.covers = covers_chain;
   chain.prepare = prepare_chain;
   both.name = "cpu.linear_activation.simd";
-  both.covers = [](const Rest& rest) { return covers_forward(rest, true); };
+  both.covers = [](const RemainingOps& rest) { return covers_forward(rest, true); };
   both.prepare = prepare_forward;
   linear.name = "cpu.linear.simd";
-  linear.covers = [](const Rest& rest) { return covers_forward(rest, false); };
+  linear.covers = [](const RemainingOps& rest) { return covers_forward(rest, false); };
   linear.prepare = prepare_forward;
   update.name = "cpu.linear_backward_sgd.simd";
   update.covers = covers_backward_update;
@@ -446,12 +446,16 @@ KernelTable linear_kernels() {
     return prepare_backward(BackwardUpdate::read(span, span.size()), binding);
   };
   grad_x.name = "cpu.linear_grad_x.simd";
-  grad_x.covers = [](const Rest& rest) { return covers_gradient(rest, &BackwardOps::grad_x); };
+  grad_x.covers = [](const RemainingOps& rest) {
+    return covers_gradient(rest, &BackwardOps::grad_x);
+  };
   grad_x.prepare = [](const Span& span, const Binding& binding) {
     return prepare_backward({.grad_x = &span.get<LinearGradX>(0)}, binding);
   };
   grad_w.name = "cpu.linear_grad_w.simd";
-  grad_w.covers = [](const Rest& rest) { return covers_gradient(rest, &BackwardOps::grad_w); };
+  grad_w.covers = [](const RemainingOps& rest) {
+    return covers_gradient(rest, &BackwardOps::grad_w);
+  };
   grad_w.prepare = [](const Span& span, const Binding& binding) {
     return prepare_backward({.grad_w = &span.get<LinearGradW>(0)}, binding);
   };

@@ -63,7 +63,7 @@ size_t lay_out(GradAndSumStep<T>& step, std::byte* base, const LinearGradW& op) 
   return scratch.bytes();
 }
 
-Cover covers_linear_sum(const Rest& rest) {
+Cover covers_linear_sum(const RemainingOps& rest) {
   const std::string reason = refuses(rest, &LinearGradW::dy);
   if (!reason.empty()) return Cover::no(reason);
   const LinearGradW& op = *rest.get<LinearGradW>(0);

@@ -53,7 +53,7 @@ constexpr MlpStepExtras kExtras{.adam = true, .dropout = true, .floats = true, .
 // A step of more operations is always faster on several threads: these take 0.3 ms of one.
 constexpr double kMostAlone = 32e6;
 
-Cover covers_mlp(const Rest& rest, const MlpTeam& team = {}) {
+Cover covers_mlp(const RemainingOps& rest, const MlpTeam& team = {}) {
   const SplitEngine* const engine = team.engine;
   const MlpStepOps ops = match_mlp_step(rest, kExtras);
   if (!ops.refusal.empty()) return Cover::no(ops.refusal);
@@ -149,7 +149,7 @@ class BalancedTrainStep final : public Step {
   size_t bytes_ = 0;
 };
 
-Cover covers_balanced(const Rest& rest) {
+Cover covers_balanced(const RemainingOps& rest) {
   const MlpStepOps ops = match_mlp_step(rest);
   if (!ops.refusal.empty()) return Cover::no(ops.refusal);
   Cover cover = covers_mlp(rest);
@@ -179,7 +179,7 @@ std::unique_ptr<Step> prepare_balanced(const Span& span, const Binding& binding)
 KernelTable mlp_split_kernels(const SplitEngine& engine) {
   Kernel kernel;
   kernel.name = fmt::format("cpu.mlp_train.{}", engine.name);
-  kernel.covers = [&engine](const Rest& rest) { return covers_mlp(rest, {&engine}); };
+  kernel.covers = [&engine](const RemainingOps& rest) { return covers_mlp(rest, {&engine}); };
   kernel.prepare = [&engine](const Span& span, const Binding& binding) {
     return prepare_mlp(span, binding, {&engine});
   };
@@ -189,14 +189,14 @@ KernelTable mlp_split_kernels(const SplitEngine& engine) {
 KernelTable mlp_kernels() {
   Kernel kernel;
   kernel.name = "cpu.mlp_train.simd";
-  kernel.covers = [](const Rest& rest) { return covers_mlp(rest); };
+  kernel.covers = [](const RemainingOps& rest) { return covers_mlp(rest); };
   kernel.prepare = [](const Span& span, const Binding& binding) {
     return prepare_mlp(span, binding);
   };
   // Small steps: what threads exchange may cost more than they gain.
   Kernel alone;
   alone.name = "cpu.mlp_train.one_thread";
-  alone.covers = [](const Rest& rest) { return covers_mlp(rest, {.alone = true}); };
+  alone.covers = [](const RemainingOps& rest) { return covers_mlp(rest, {.alone = true}); };
   alone.prepare = [](const Span& span, const Binding& binding) {
     return prepare_mlp(span, binding, {.alone = true});
   };

@@ -18,7 +18,7 @@ struct AloneStep {
   std::string refusal;
 };
 
-AloneStep alone_step(const Rest& rest) {
+AloneStep alone_step(const RemainingOps& rest) {
   AloneStep alone;
   const auto refuse = [&](const char* why) {
     alone.refusal = why;
@@ -110,7 +110,7 @@ class SharedTrainStep final : public Step {
   SharedMlpStep<T> shared_;
 };
 
-Cover covers_mlp_shared(const Rest& rest) {
+Cover covers_mlp_shared(const RemainingOps& rest) {
   const AloneStep alone = alone_step(rest);
   if (!alone.refusal.empty()) return Cover::no(alone.refusal);
   const MlpStepOps ops = match_mlp_step({alone.program, 0, rest.runtime});

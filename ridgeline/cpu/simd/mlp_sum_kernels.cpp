@@ -20,7 +20,7 @@ struct AloneStep {
   std::string refusal;
 };
 
-AloneStep alone_step(const Rest& rest) {
+AloneStep alone_step(const RemainingOps& rest) {
   AloneStep alone;
   const Program& program = rest.program;
   const auto refuse = [&](const char* why) {
@@ -177,7 +177,7 @@ class MlpGradientStep final : public Step {
 
 constexpr MlpStepExtras kExtras{.dropout = true};
 
-Cover covers_mlp_sum(const Rest& rest) {
+Cover covers_mlp_sum(const RemainingOps& rest) {
   const AloneStep alone = alone_step(rest);
   if (!alone.refusal.empty()) return Cover::no(alone.refusal);
   const MlpStepOps ops = match_mlp_step({alone.program, 0, rest.runtime}, kExtras);

@@ -117,7 +117,7 @@ size_t own_state(const Op& op) {
          align_up(size_t(ahead_floats(rnn->shape)) * sizeof(float));
 }
 
-Cover covers_net_infer(const Rest& rest) {
+Cover covers_net_infer(const RemainingOps& rest) {
   const Program& program = rest.program;
   const Misfit misfit{program};
   const auto at = [&](size_t i) -> const Op& {

@@ -76,7 +76,7 @@ struct Block {
   const MaxPool* pool = nullptr;
 };
 
-std::optional<Block> block_at(const Rest& rest) {
+std::optional<Block> block_at(const RemainingOps& rest) {
   const Block found{rest.get<OneHotConv1d>(0), rest.get<LayerNorm>(1), rest.get<MaxPool>(3)};
   const auto* relu = rest.get<Activation>(2);
   if (found.conv == nullptr || found.norm == nullptr || relu == nullptr || found.pool == nullptr) {
@@ -133,7 +133,7 @@ struct BlockScratch {
 };
 
 // Covers all four ops; no cover if a value between them is needed later.
-Cover skipping(const Rest& rest, const Block& block) {
+Cover skipping(const RemainingOps& rest, const Block& block) {
   Cover cover = Cover::of(4);
   for (const Value& value : {block.conv->y, block.norm->y, block.pool->x}) {
     if (!rest.dead_after(value, 4)) return Cover::no("a value between the ops is needed later");
@@ -142,7 +142,7 @@ Cover skipping(const Rest& rest, const Block& block) {
   return cover;
 }
 
-Cover covers_block(const Rest& rest, bool rows) {
+Cover covers_block(const RemainingOps& rest, bool rows) {
   const auto block = block_at(rest);
   if (!block) return Cover::no("no one_hot_conv1d, layer_norm, relu and pool");
   std::string reason = refuse_block(*block);
@@ -217,7 +217,7 @@ struct HalfBlockScratch {
   }
 };
 
-Cover covers_half_block(const Rest& rest) {
+Cover covers_half_block(const RemainingOps& rest) {
   const auto block = block_at(rest);
   if (!block) return Cover::no("no one_hot_conv1d, layer_norm, relu and pool");
   const auto& [conv, norm, pool] = *block;
@@ -275,7 +275,7 @@ std::unique_ptr<Step> prepare_half_block(const Span& span, const Binding& bindin
 
 // All float operands are of one type here: fp32 or fp64.
 template <typename Op>
-Cover covers_one_hot_conv(const Rest& rest, const Value Op::*typed, const Value Op::*weight,
+Cover covers_one_hot_conv(const RemainingOps& rest, const Value Op::*typed, const Value Op::*weight,
                           const Value Op::*bias) {
   const std::string reason = refuses(rest, typed);
   if (!reason.empty()) return Cover::no(reason);
@@ -292,7 +292,7 @@ Cover covers_one_hot_conv(const Rest& rest, const Value Op::*typed, const Value 
 Kernel block_kernel(bool rows) {
   Kernel block;
   block.name = rows ? "cpu.one_hot_norm_relu_pool.row_wise" : "cpu.one_hot_norm_relu_pool.simd";
-  block.covers = [rows](const Rest& rest) { return covers_block(rest, rows); };
+  block.covers = [rows](const RemainingOps& rest) { return covers_block(rest, rows); };
   block.prepare = [rows](const Span& span, const Binding& binding) {
     return with_type(span.get<OneHotConv1d>(0).y.dtype,
                      [&](auto zero) { return prepare_block<decltype(zero)>(span, binding, rows); });
@@ -305,7 +305,7 @@ Kernel block_kernel(bool rows) {
 KernelTable one_hot_conv_kernels() {
   Kernel forward;
   forward.name = "cpu.one_hot_conv1d.simd";
-  forward.covers = [](const Rest& rest) {
+  forward.covers = [](const RemainingOps& rest) {
     return covers_one_hot_conv(rest, &OneHotConv1d::y, &OneHotConv1d::w, &OneHotConv1d::b);
   };
   forward.prepare = [](const Span& span, const Binding& binding) {
@@ -315,7 +315,7 @@ KernelTable one_hot_conv_kernels() {
   };
   Kernel grad;
   grad.name = "cpu.one_hot_conv1d_grad_w.simd";
-  grad.covers = [](const Rest& rest) {
+  grad.covers = [](const RemainingOps& rest) {
     return covers_one_hot_conv(rest, &OneHotConv1dGradW::dy, &OneHotConv1dGradW::dw,
                                &OneHotConv1dGradW::db);
   };

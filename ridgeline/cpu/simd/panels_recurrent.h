@@ -132,7 +132,7 @@ void copy_or_clear(const T* from, int64_t count, T* to) {
   }
 }
 
-inline ThreadPool& pool_of(const Rest& rest) {
+inline ThreadPool& pool_of(const RemainingOps& rest) {
   return const_cast<ThreadPool&>(cpu_runtime(rest.runtime).pool());
 }
 

@@ -65,7 +65,7 @@ struct Slices {
   }
 };
 
-Cover covers_pool_sparse_grad(const Rest& rest) {
+Cover covers_pool_sparse_grad(const RemainingOps& rest) {
   const auto found = find_pooled_grads(rest);
   if (!found) return Cover::no("the next ops are no gradients of a pool and its convolution");
   const std::string reason = refuse(*found);

@@ -218,7 +218,7 @@ Kernel kernel_of(const Value Op::*typed,
                  std::unique_ptr<Step> (*prepare)(const Span&, const Binding&)) {
   Kernel kernel;
   kernel.name = fmt::format("cpu.{}.simd", Op::kName);
-  kernel.covers = [typed](const Rest& rest) {
+  kernel.covers = [typed](const RemainingOps& rest) {
     const std::string reason = refuses(rest, typed);
     return reason.empty() ? Cover::of(1) : Cover::no(reason);
   };

@@ -262,7 +262,7 @@ struct Backward {
   }
 };
 
-Cover covers_backward(const Rest& rest, const SplitChoice& choice) {
+Cover covers_backward(const RemainingOps& rest, const SplitChoice& choice) {
   const std::string reason = refuses(rest, &RnnGrad::dy);
   if (!reason.empty()) return Cover::no(reason);
   const RnnGrad& op = *rest.get<RnnGrad>(0);
@@ -317,7 +317,7 @@ std::unique_ptr<Step> prepare_backward(const Span& span, const Binding& binding,
 
 // --- with the products that follow ---
 
-Cover covers_layer(const Rest& rest, const SplitChoice& choice) {
+Cover covers_layer(const RemainingOps& rest, const SplitChoice& choice) {
   Cover cover = covers_backward(rest, choice);
   if (cover.ops == 0) return cover;
   const RnnGrad& op = *rest.get<RnnGrad>(0);

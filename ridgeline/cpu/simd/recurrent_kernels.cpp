@@ -239,7 +239,7 @@ struct Forward {
   }
 };
 
-Cover covers_forward(const Rest& rest, const SplitChoice& choice) {
+Cover covers_forward(const RemainingOps& rest, const SplitChoice& choice) {
   const std::string reason = refuses(rest, &Rnn::y);
   if (!reason.empty()) return Cover::no(reason);
   const Rnn& op = *rest.get<Rnn>(0);

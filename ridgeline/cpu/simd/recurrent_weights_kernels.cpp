@@ -113,7 +113,7 @@ struct GradW {
 };
 
 template <typename Op, template <typename> class Work>
-Cover covers_recurrent_weights(const Rest& rest) {
+Cover covers_recurrent_weights(const RemainingOps& rest) {
   const std::string reason = refuses(rest, &Op::gate_gradients);
   if (!reason.empty()) return Cover::no(reason);
   const Op& op = *rest.get<Op>(0);

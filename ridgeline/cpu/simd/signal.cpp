@@ -93,7 +93,7 @@ Kernel transpose_kernel() {
   return kernel;
 }
 
-SignalConv signal_conv_at(const Rest& rest) {
+SignalConv signal_conv_at(const RemainingOps& rest) {
   SignalConv found;
   const auto* conv = rest.get<Conv2d>(0);
   if (conv == nullptr) return {};
@@ -111,7 +111,7 @@ SignalConv signal_conv_at(const Rest& rest) {
   return found;
 }
 
-Cover cover_in_rows(const Rest& rest, const SignalConv& span) {
+Cover cover_in_rows(const RemainingOps& rest, const SignalConv& span) {
   Cover cover = Cover::of(span.ops());
   Values inner;
   if (span.ops() > 1) inner.push_back(span.conv->y);
@@ -127,7 +127,7 @@ Cover cover_in_rows(const Rest& rest, const SignalConv& span) {
   return cover;
 }
 
-SignalNorm signal_norm_at(const Rest& rest, size_t offset) {
+SignalNorm signal_norm_at(const RemainingOps& rest, size_t offset) {
   const SignalNorm found{rest.get<LayerNorm>(offset), rest.get<Activation>(offset + 1),
                          rest.get<MaxPool>(offset + 2)};
   if (found.norm == nullptr || found.relu == nullptr || found.pool == nullptr) return {};

@@ -32,11 +32,11 @@ struct SignalConv {
 
 // Returns the longest such span at the beginning of `rest`; conv is null if there is no plain 1-D
 // convolution.
-SignalConv signal_conv_at(const Rest& rest);
+SignalConv signal_conv_at(const RemainingOps& rest);
 
 // Returns the cover of that span with values in rows of channels; refuses if a value inside is
 // needed later.
-Cover cover_in_rows(const Rest& rest, const SignalConv& span);
+Cover cover_in_rows(const RemainingOps& rest, const SignalConv& span);
 
 // Normalisation over whole samples with gamma and beta, relu and a pool of three.
 struct SignalNorm {
@@ -45,7 +45,7 @@ struct SignalNorm {
   const MaxPool* pool = nullptr;
 };
 // Starts with the op at `offset`; norm is null if there is none.
-SignalNorm signal_norm_at(const Rest& rest, size_t offset);
+SignalNorm signal_norm_at(const RemainingOps& rest, size_t offset);
 // Returns why a kernel cannot take it, or "".
 std::string refuse(const SignalNorm& span);
 

@@ -46,7 +46,7 @@ struct Winograd1dScratch {
   }
 };
 
-Cover covers_winograd1d(const Rest& rest) {
+Cover covers_winograd1d(const RemainingOps& rest) {
   const SignalConv span = signal_conv_at(rest);
   if (span.conv == nullptr) return Cover::no("the next op is no 1-D convolution of stride 1");
   const std::string reason = refuse_winograd1d(*span.conv);
@@ -101,7 +101,7 @@ struct NormScratch {
   }
 };
 
-Cover covers_norm(const Rest& rest, DType dtype) {
+Cover covers_norm(const RemainingOps& rest, DType dtype) {
   const SignalNorm span = signal_norm_at(rest, 0);
   if (span.norm == nullptr) return Cover::no("no layer_norm, relu and pool");
   std::string reason = refuse(span);
@@ -174,11 +174,11 @@ KernelTable signal_kernels() {
   winograd1d.prepare = prepare_winograd1d;
   Kernel norm;
   norm.name = "cpu.norm_relu_pool.simd";
-  norm.covers = [](const Rest& rest) { return covers_norm(rest, DType::fp32); };
+  norm.covers = [](const RemainingOps& rest) { return covers_norm(rest, DType::fp32); };
   norm.prepare = prepare_norm<float>;
   Kernel half;
   half.name = "cpu.norm_relu_pool.bf16";
-  half.covers = [](const Rest& rest) { return covers_norm(rest, DType::bf16); };
+  half.covers = [](const RemainingOps& rest) { return covers_norm(rest, DType::bf16); };
   half.prepare = prepare_norm<uint16_t>;
   KernelTable table = computing_in(kFloatOnly, {winograd1d, norm});
   for (Kernel& kernel : computing_in(kBf16Only, {half})) table.push_back(std::move(kernel));

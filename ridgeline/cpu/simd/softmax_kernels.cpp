@@ -19,7 +19,7 @@ struct SoftmaxScratch {
   size_t bytes;
 };
 
-Cover covers_xent(const Rest& rest, bool with_grad) {
+Cover covers_xent(const RemainingOps& rest, bool with_grad) {
   const std::string reason = refuses(rest, &SoftmaxXent::x);
   if (!reason.empty()) return Cover::no(reason);
   const auto& op = *rest.get<SoftmaxXent>(0);
@@ -75,7 +75,7 @@ std::unique_ptr<Step> prepare_xent(const SoftmaxXent& op, const SoftmaxXentGrad*
   });
 }
 
-Cover covers_softmax(const Rest& rest) {
+Cover covers_softmax(const RemainingOps& rest) {
   const std::string reason = refuses(rest, &Softmax::x);
   if (!reason.empty()) return Cover::no(reason);
   const auto& op = *rest.get<Softmax>(0);
@@ -112,7 +112,7 @@ std::unique_ptr<Step> prepare_softmax(const Span& span, const Binding& binding) 
 KernelTable softmax_kernels() {
   Kernel both;
   both.name = "cpu.softmax_xent_grad.simd";
-  both.covers = [](const Rest& rest) { return covers_xent(rest, true); };
+  both.covers = [](const RemainingOps& rest) { return covers_xent(rest, true); };
   both.prepare = [](const Span& span, const Binding& binding) {
     const auto& op = span.get<SoftmaxXent>(0);
     return with_type(op.x.dtype, [&](auto zero) {
@@ -121,7 +121,7 @@ KernelTable softmax_kernels() {
   };
   Kernel loss;
   loss.name = "cpu.softmax_xent.simd";
-  loss.covers = [](const Rest& rest) { return covers_xent(rest, false); };
+  loss.covers = [](const RemainingOps& rest) { return covers_xent(rest, false); };
   loss.prepare = [](const Span& span, const Binding& binding) {
     const auto& op = span.get<SoftmaxXent>(0);
     return with_type(op.x.dtype,

@@ -150,12 +150,12 @@ struct SplitGradSteps {
 
 // Makes one of several kernels that differ in which products they split.
 inline Kernel split_kernel(std::string name, const SplitChoice& choice,
-                           Cover (*covers)(const Rest&, const SplitChoice&),
+                           Cover (*covers)(const RemainingOps&, const SplitChoice&),
                            std::unique_ptr<Step> (*prepare)(const Span&, const Binding&,
                                                             const SplitChoice&)) {
   Kernel kernel;
   kernel.name = std::move(name);
-  kernel.covers = [=](const Rest& rest) { return covers(rest, choice); };
+  kernel.covers = [=](const RemainingOps& rest) { return covers(rest, choice); };
   kernel.prepare = [=](const Span& span, const Binding& binding) {
     return prepare(span, binding, choice);
   };

@@ -93,7 +93,7 @@ int64_t norm_blocks(const Values& grads) {
   return blocks;
 }
 
-Cover covers_norm(const Rest& rest) {
+Cover covers_norm(const RemainingOps& rest) {
   const auto* op = rest.get<GlobalNorm>(0);
   if (op == nullptr) return Cover::no("the next op is no global_norm");
   for (const Value& grad : op->grads) {
@@ -158,7 +158,7 @@ Kernel kernel_of(const char* name, std::unique_ptr<Step> (*fp32)(const Op&, cons
                  std::unique_ptr<Step> (*fp64)(const Op&, const Binding&)) {
   Kernel kernel;
   kernel.name = name;
-  kernel.covers = [](const Rest& rest) {
+  kernel.covers = [](const RemainingOps& rest) {
     std::string reason = refuses(rest, &Op::w);
     if (reason.empty()) reason = refuse_mixed(*rest.get<Op>(0));
     return reason.empty() ? Cover::of(1) : Cover::no(reason);

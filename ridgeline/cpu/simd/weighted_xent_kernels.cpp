@@ -6,7 +6,7 @@ namespace ridgeline::cpu::simd {
 namespace {
 
 template <typename Op>
-Cover covers_weighted_xent(const Rest& rest) {
+Cover covers_weighted_xent(const RemainingOps& rest) {
   const std::string reason = refuses(rest, &Op::x);
   if (!reason.empty()) return Cover::no(reason);
   const auto& op = *rest.get<Op>(0);

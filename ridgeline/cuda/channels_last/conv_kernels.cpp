@@ -96,7 +96,7 @@ struct Pass {
 int sms(const Runtime& runtime) { return cuda_runtime(runtime).sms(); }
 
 // One kernel of the family: which epilogue, and which of cuDNN's proposals.
-struct Way {
+struct ConvVariant {
   Epilogue epilogue;
   int proposal;
   bool repeats = true;
@@ -112,12 +112,12 @@ Value other_addend(const Add* add, const Value& x) {
 
 // The pass at a position followed by the ops of its epilogue; nothing if other ops follow.
 template <typename Op>
-std::optional<Pass> find_pass(const Rest& rest, const Way& way) {
+std::optional<Pass> find_pass(const RemainingOps& rest, const ConvVariant& variant) {
   const auto* op = rest.get<Op>(0);
   if (op == nullptr) return {};
   Pass pass(*op);
-  const Epilogue epilogue = pass.epilogue = way.epilogue;
-  pass.repeats = way.repeats;
+  const Epilogue epilogue = pass.epilogue = variant.epilogue;
+  pass.repeats = variant.repeats;
   pass.result = pass.pass == ConvPass::grad_x ? pass.x : pass.y;
   const auto follow = [&](const Value& next) {
     pass.inner.push_back(pass.result);
@@ -147,14 +147,14 @@ std::optional<Pass> find_pass(const Rest& rest, const Way& way) {
 }
 
 template <typename Op>
-Cover covers(const Rest& rest, const Way& way) {
+Cover covers(const RemainingOps& rest, const ConvVariant& variant) {
   if (rest.get<Op>(0) == nullptr) return no_such_op(Op::kName);
   const Cudnn& library = cuda_runtime(rest.runtime).cudnn();
   if (!library.refusal().empty()) return Cover::no(library.refusal());
-  const auto found = find_pass<Op>(rest, way);
+  const auto found = find_pass<Op>(rest, variant);
   if (!found) return Cover::no("the next ops are not those of its epilogue");
   const Pass& pass = *found;
-  const int proposal = way.proposal;
+  const int proposal = variant.proposal;
   std::string reason = pass.refuse();
   for (const Value& value : pass.inner) {
     if (reason.empty() && !rest.dead_after(value, 1 + pass.inner.size())) {
@@ -163,7 +163,7 @@ Cover covers(const Rest& rest, const Way& way) {
   }
   if (!reason.empty()) return Cover::no(reason);
   const auto bytes = library.conv_plans(pass.problem()).workspace(proposal);
-  if (!bytes) return Cover::no(fmt::format("cuDNN offers fewer than {} ways", proposal + 1));
+  if (!bytes) return Cover::no(fmt::format("cuDNN offers fewer than {} algorithms", proposal + 1));
   Cover cover = Cover::of(1 + pass.inner.size());
   for (const Value& value : pass.inner) cover.skips.push_back(value.id);
   cover.workspace =
@@ -198,8 +198,9 @@ std::function<cudaError_t(cudaStream_t)> turn_filters(const Pass& pass, const vo
 }
 
 template <typename Op>
-std::unique_ptr<Step> prepare(const Span& span, const Binding& binding, const Way& way) {
-  const Pass pass = *find_pass<Op>({span.program, span.begin, binding.runtime()}, way);
+std::unique_ptr<Step> prepare(const Span& span, const Binding& binding,
+                              const ConvVariant& variant) {
+  const Pass pass = *find_pass<Op>({span.program, span.begin, binding.runtime()}, variant);
   const bool grad_w = pass.pass == ConvPass::grad_w;
   const int count = sms(binding.runtime());
   auto* at = reinterpret_cast<std::byte*>(aligned(reinterpret_cast<size_t>(binding.workspace())));
@@ -219,7 +220,7 @@ std::unique_ptr<Step> prepare(const Span& span, const Binding& binding, const Wa
   auto call = cuda_runtime(binding.runtime())
                   .cudnn()
                   .conv_plans(pass.problem())
-                  .call(way.proposal, operands, at, what);
+                  .call(variant.proposal, operands, at, what);
   const auto turn =
       grad_w ? turn_filters(pass, filters, plain) : turn_filters(pass, plain, filters);
   return dispatch_device_half(pass.x.dtype, [&](auto type) {
@@ -242,8 +243,8 @@ std::unique_ptr<Step> prepare(const Span& span, const Binding& binding, const Wa
 KernelTable channels_last_conv_kernels() {
   struct Family {
     const char* name;
-    Cover (*covers)(const Rest&, const Way&);
-    std::unique_ptr<Step> (*prepare)(const Span&, const Binding&, const Way&);
+    Cover (*covers)(const RemainingOps&, const ConvVariant&);
+    std::unique_ptr<Step> (*prepare)(const Span&, const Binding&, const ConvVariant&);
     Epilogue epilogue = Epilogue::none;
   };
   const Family families[] = {
@@ -266,7 +267,7 @@ KernelTable channels_last_conv_kernels() {
     for (int proposal = 0; proposal < kProposals; ++proposal) {
       table.push_back(cuda_kernel(
           fmt::format("cuda.{}.cudnn_channels_last.{}", family.name, proposal), family.covers,
-          family.prepare, Way{family.epilogue, proposal}, traits(proposal)));
+          family.prepare, ConvVariant{family.epilogue, proposal}, traits(proposal)));
       table.back().traits.vendor = family.epilogue == Epilogue::none;
     }
   }
@@ -274,8 +275,8 @@ KernelTable channels_last_conv_kernels() {
   for (int proposal = 0; proposal < kProposals; ++proposal) {
     table.push_back(
         cuda_kernel(fmt::format("cuda.conv2d_grad_w.cudnn_channels_last_atomic.{}", proposal),
-                    covers<Conv2dGradW>, prepare<Conv2dGradW>, Way{Epilogue::none, proposal, false},
-                    traits(proposal)));
+                    covers<Conv2dGradW>, prepare<Conv2dGradW>,
+                    ConvVariant{Epilogue::none, proposal, false}, traits(proposal)));
     table.back().traits.deterministic = false;
     table.back().traits.further_proposal = true;  // cuDNN may propose fewer than this
   }

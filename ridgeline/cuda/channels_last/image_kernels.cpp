@@ -41,7 +41,7 @@ std::string refuse_pool(const PoolShape& shape, int64_t n, const Values& values)
 PixelRows in_rows(const PoolShape& shape) { return {shape.in.c, shape.in.pixels()}; }
 PixelRows out_rows(const PoolShape& shape) { return {shape.in.c, shape.out().pixels()}; }
 
-Cover covers_pool(const Rest& rest) {
+Cover covers_pool(const RemainingOps& rest) {
   const auto* op = rest.get<MaxPool>(0);
   if (op == nullptr) return no_such_op(MaxPool::kName);
   Cover cover = cover_unless(refuse_pool(op->shape, op->n(), {op->x, op->y}), 1);
@@ -63,7 +63,7 @@ std::unique_ptr<Step> prepare_pool(const Span& span, const Binding& binding) {
   });
 }
 
-Cover covers_pool_grad(const Rest& rest) {
+Cover covers_pool_grad(const RemainingOps& rest) {
   const auto* op = rest.get<MaxPoolGrad>(0);
   if (op == nullptr) return no_such_op(MaxPoolGrad::kName);
   Cover cover = cover_unless(refuse_pool(op->shape, op->n(), {op->x, op->dy, op->dx}), 1);
@@ -90,7 +90,8 @@ std::unique_ptr<Step> prepare_pool_grad(const Span& span, const Binding& binding
 
 // A cover of element-wise ops whose values are all images of one shape. The shape comes from
 // neighbouring ops.
-Cover cover_images(const Rest& rest, size_t ops, const Values& reads, const Values& writes) {
+Cover cover_images(const RemainingOps& rest, size_t ops, const Values& reads,
+                   const Values& writes) {
   Values all = writes;
   all.insert(all.end(), reads.begin(), reads.end());
   const auto rows = rows_of(rest.program, all);
@@ -109,7 +110,7 @@ Cover cover_images(const Rest& rest, size_t ops, const Values& reads, const Valu
   return cover;
 }
 
-Cover covers_add(const Rest& rest, bool relu) {
+Cover covers_add(const RemainingOps& rest, bool relu) {
   const auto* op = rest.get<Add>(0);
   if (op == nullptr) return no_such_op(Add::kName);
   if (op->xs.size() > size_t(kMostSummed)) return Cover::no("more inputs than a launch takes");
@@ -140,7 +141,7 @@ std::unique_ptr<Step> prepare_add(const Span& span, const Binding& binding, bool
   });
 }
 
-Cover covers_relu(const Rest& rest) {
+Cover covers_relu(const RemainingOps& rest) {
   const auto* op = rest.get<Activation>(0);
   if (op == nullptr || op->kind != ActivationKind::relu) return Cover::no("the next op is no relu");
   return cover_images(rest, 1, {op->x}, {op->y});
@@ -158,7 +159,7 @@ std::unique_ptr<Step> prepare_relu(const Span& span, const Binding& binding) {
   });
 }
 
-Cover covers_relu_grad(const Rest& rest) {
+Cover covers_relu_grad(const RemainingOps& rest) {
   const auto* op = rest.get<ActivationGrad>(0);
   if (op == nullptr || op->kind != ActivationKind::relu) {
     return Cover::no("the next op is no gradient of relu");

@@ -50,7 +50,7 @@ Value other_addend(const Add& add, const Value& x) {
   return add.xs[0].id == x.id ? add.xs[1] : add.xs[1].id == x.id ? add.xs[0] : Value{};
 }
 
-std::optional<NormSpan> find_norm(const Rest& rest, NormTail tail) {
+std::optional<NormSpan> find_norm(const RemainingOps& rest, NormTail tail) {
   NormSpan found;
   found.norm = rest.get<BatchNorm>(0);
   if (found.norm == nullptr) return {};
@@ -89,7 +89,7 @@ std::optional<NormSpan> find_norm(const Rest& rest, NormTail tail) {
   return found;
 }
 
-Cover covers_norm(const Rest& rest, NormTail tail) {
+Cover covers_norm(const RemainingOps& rest, NormTail tail) {
   if (rest.get<BatchNorm>(0) == nullptr) return no_such_op(BatchNorm::kName);
   const auto found = find_norm(rest, tail);
   if (!found) return Cover::no(kNotThese);
@@ -171,7 +171,7 @@ struct GradSpan {
   }
 };
 
-std::optional<GradSpan> find_grad(const Rest& rest, NormHead head) {
+std::optional<GradSpan> find_grad(const RemainingOps& rest, NormHead head) {
   GradSpan found;
   size_t at = 0;
   if (head == NormHead::pool_relu) {
@@ -193,7 +193,7 @@ std::optional<GradSpan> find_grad(const Rest& rest, NormHead head) {
   return found;
 }
 
-Cover covers_grad(const Rest& rest, NormHead head) {
+Cover covers_grad(const RemainingOps& rest, NormHead head) {
   const auto found = find_grad(rest, head);
   if (!found) return Cover::no(kNotThese);
   const BatchNormGrad& norm = *found->norm;

@@ -78,23 +78,23 @@ std::string refuse(const Conv2dGradW& op, const Unrolled& sizes) {
 }
 
 // Which of cuBLASLt's proposals, and how much is unrolled at a time.
-struct Way {
+struct UnrolledVariant {
   int algorithm;
   int64_t tap_bytes;
 };
 
-Cover covers(const Rest& rest, const Way& way) {
-  const int algorithm = way.algorithm;
+Cover covers(const RemainingOps& rest, const UnrolledVariant& variant) {
+  const int algorithm = variant.algorithm;
   const auto* op = rest.get<Conv2dGradW>(0);
   if (op == nullptr) return no_such_op(Conv2dGradW::kName);
   const CublasLt& library = cuda_runtime(rest.runtime).cublaslt();
   if (!library.refusal().empty()) return Cover::no(library.refusal());
-  const Unrolled sizes(*op, way.tap_bytes);
+  const Unrolled sizes(*op, variant.tap_bytes);
   const std::string reason = refuse(*op, sizes);
   if (!reason.empty()) return Cover::no(reason);
   const Product product = product_of(*op, sizes, rest.program.precision, false);
   if (PreparedProduct(library, product, nullptr, algorithm + 1).algorithms() <= size_t(algorithm)) {
-    return Cover::no(fmt::format("cuBLASLt offers fewer than {} ways", algorithm + 1));
+    return Cover::no(fmt::format("cuBLASLt offers fewer than {} algorithms", algorithm + 1));
   }
   Cover cover = Cover::of(1);
   cover.workspace = kAlignment + sizes.tap_bytes() + sizes.filter_bytes(*op) +
@@ -117,10 +117,11 @@ RowTaps taps_of(const Conv2dShape& shape, int64_t images) {
       int(down.pad), int(right.pad),   int(down.dilation), int(right.dilation)};
 }
 
-std::unique_ptr<Step> prepare(const Span& span, const Binding& binding, const Way& way) {
-  const int algorithm = way.algorithm;
+std::unique_ptr<Step> prepare(const Span& span, const Binding& binding,
+                              const UnrolledVariant& variant) {
+  const int algorithm = variant.algorithm;
   const auto& op = span.get<Conv2dGradW>(0);
-  const Unrolled sizes(op, way.tap_bytes);
+  const Unrolled sizes(op, variant.tap_bytes);
   const CublasLt& library = cuda_runtime(binding.runtime()).cublaslt();
   const auto make = [&](bool adds) {
     return std::make_shared<PreparedProduct>(
@@ -128,8 +129,8 @@ std::unique_ptr<Step> prepare(const Span& span, const Binding& binding, const Wa
   };
   const auto first = make(false), more = make(true);
   if (first->algorithms() <= size_t(algorithm) || more->algorithms() <= size_t(algorithm)) {
-    throw_error(ErrorKind::device, "{}: cuBLASLt no longer offers way {}", describe(span.op(0)),
-                algorithm);
+    throw_error(ErrorKind::device, "{}: cuBLASLt no longer offers algorithm {}",
+                describe(span.op(0)), algorithm);
   }
   auto* const columns =
       reinterpret_cast<std::byte*>(aligned(reinterpret_cast<size_t>(binding.workspace())));
@@ -178,7 +179,8 @@ KernelTable channels_last_unrolled_kernels() {
     for (int algorithm = 0; algorithm < kAlgorithms; ++algorithm) {
       table.push_back(cuda_kernel(fmt::format("cuda.conv2d_grad_w.unrolled{}_channels_last.{}",
                                               whole ? "_whole" : "", algorithm),
-                                  covers, prepare, Way{algorithm, whole ? kMostTaps : kCachedTaps},
+                                  covers, prepare,
+                                  UnrolledVariant{algorithm, whole ? kMostTaps : kCachedTaps},
                                   {.precisions = kHalves,
                                    .library = Library::cublaslt,
                                    .further_proposal = algorithm > 0}));

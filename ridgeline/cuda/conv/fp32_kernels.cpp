@@ -37,7 +37,7 @@ constexpr Fp32Kernels kRegisterTiled{refuse_conv2d_register_tiled, conv2d_regist
                                      launch_conv2d_register_tiled};
 
 template <const Fp32Kernels& kKernels>
-std::string refuse(const Rest& rest, const ConvProduct& product) {
+std::string refuse(const RemainingOps& rest, const ConvProduct& product) {
   std::string reason = refuse_fp32(product.conv, product.x.shape[0], product.values());
   if (!reason.empty()) return reason;
   return kKernels.refuse(product.shape(), shared_memory(rest.runtime));
@@ -73,7 +73,7 @@ KernelTable kernels_of(const std::string& how) {
 
 // ---- the gradient of the filters ----
 
-Cover covers_grad_w(const Rest& rest) {
+Cover covers_grad_w(const RemainingOps& rest) {
   const auto* op = rest.get<Conv2dGradW>(0);
   if (op == nullptr) return no_such_op(Conv2dGradW::kName);
   std::string reason = refuse_fp32(op->shape, op->n(), {op->x, op->dy, op->dw, op->db});

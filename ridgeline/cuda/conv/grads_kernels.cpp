@@ -14,7 +14,7 @@ ActivationFn pooled_activation(const PooledGrads& grads) {
   return grads.activation != nullptr ? activation_of(grads.activation->kind) : ActivationFn::none;
 }
 
-std::string refuse_grads(const Rest& rest, const PooledGrads& grads) {
+std::string refuse_grads(const RemainingOps& rest, const PooledGrads& grads) {
   const Conv2dGradW& w = *grads.w;
   const DType dtype = w.x.dtype;
   std::string reason = refuse_tensor(
@@ -34,7 +34,7 @@ std::string refuse_grads(const Rest& rest, const PooledGrads& grads) {
 // as well.
 enum class Products { mma, wgmma };
 
-std::string refuse_warpgroups(const Rest& rest, const PooledGrads& grads) {
+std::string refuse_warpgroups(const RemainingOps& rest, const PooledGrads& grads) {
   if (grads.x == nullptr) return "takes layers with a gradient of the input";
   const ImplicitShape shape = implicit_shape(grads.w->shape, grads.w->n());
   const size_t width = size_of(grads.w->x.dtype), memory = shared_memory(rest.runtime);
@@ -66,7 +66,7 @@ struct GradsBytes {
   size_t all() const { return maps.total + packed_filters; }
 };
 
-Cover covers_grads(const Rest& rest, Products products) {
+Cover covers_grads(const RemainingOps& rest, Products products) {
   const auto found = find_pooled_grads(rest);
   if (!found) return Cover::no("the next ops are no gradients of a pool and its convolution");
   std::string reason = refuse_grads(rest, *found);
@@ -160,7 +160,8 @@ std::unique_ptr<Step> stream_step(const Binding& binding, const PooledGrads& fou
 }
 
 std::unique_ptr<Step> prepare_grads(const Span& span, const Binding& binding, Products products) {
-  const PooledGrads found = *find_pooled_grads(Rest{span.program, span.begin, binding.runtime()});
+  const PooledGrads found =
+      *find_pooled_grads(RemainingOps{span.program, span.begin, binding.runtime()});
   const Conv2dGradW& op = *found.w;
   return dispatch_factor(op.x.dtype, [&](auto type) {
     using T = decltype(type);
@@ -199,7 +200,7 @@ std::unique_ptr<Step> prepare_grads(const Span& span, const Binding& binding, Pr
 
 // ---- the backward pass of the lowest layer ----
 
-std::string refuse_pool_sparse(const Rest& rest, const PooledGrads& grads) {
+std::string refuse_pool_sparse(const RemainingOps& rest, const PooledGrads& grads) {
   const Conv2dGradW& op = *grads.w;
   const Conv2dShape& s = op.shape;
   const DType dtype = op.x.dtype;
@@ -218,7 +219,7 @@ std::string refuse_pool_sparse(const Rest& rest, const PooledGrads& grads) {
                                    shared_memory(rest.runtime));
 }
 
-Cover covers_pool_sparse(const Rest& rest) {
+Cover covers_pool_sparse(const RemainingOps& rest) {
   const auto found = find_pooled_grads(rest);
   if (!found) return Cover::no("the next ops are no gradients of a pool and its convolution");
   if (const std::string reason = refuse_pool_sparse(rest, *found); !reason.empty()) {
@@ -232,7 +233,8 @@ Cover covers_pool_sparse(const Rest& rest) {
 }
 
 std::unique_ptr<Step> prepare_pool_sparse(const Span& span, const Binding& binding) {
-  const PooledGrads found = *find_pooled_grads(Rest{span.program, span.begin, binding.runtime()});
+  const PooledGrads found =
+      *find_pooled_grads(RemainingOps{span.program, span.begin, binding.runtime()});
   const Conv2dGradW& op = *found.w;
   const DType dtype = op.x.dtype;
   return dispatch_device_float(dtype, [&](auto type) {

@@ -7,7 +7,7 @@
 namespace ridgeline::cuda {
 namespace {
 
-std::string refuse(const Rest& rest, const ConvProduct& product) {
+std::string refuse(const RemainingOps& rest, const ConvProduct& product) {
   std::string reason =
       refuse_tensor(rest, product.conv, product.shape().n, product.values(), refuse_square);
   if (!reason.empty()) return reason;
@@ -30,7 +30,7 @@ std::unique_ptr<Step> prepare(const Binding& binding, const std::string& what,
   });
 }
 
-Cover covers_grad_w(const Rest& rest) {
+Cover covers_grad_w(const RemainingOps& rest) {
   const auto* op = rest.get<Conv2dGradW>(0);
   if (op == nullptr) return no_such_op(Conv2dGradW::kName);
   const DType dtype = op->x.dtype;

@@ -28,7 +28,7 @@ DirectShape direct_shape(const Conv2dShape& shape) {
           int(shape.window.h.pad)};
 }
 
-Cover covers_direct(const Rest& rest, bool gathers) {
+Cover covers_direct(const RemainingOps& rest, bool gathers) {
   const auto found = find_convs(rest, gathers, 1);
   if (!found) return Cover::no("the next ops are no convolution and its pool");
   const Conv2d& conv = *found->first.conv;
@@ -90,7 +90,7 @@ std::string refuse_fused_conv2(const ConvSpan& found) {
   return {};
 }
 
-std::string refuse_fused_conv2_types(const Rest& rest, const ConvSpan& found) {
+std::string refuse_fused_conv2_types(const RemainingOps& rest, const ConvSpan& found) {
   const Conv2d &first = *found.first.conv, &second = *found.second.conv;
   const DType dtype = first.x.dtype;
   if (dtype == DType::fp64) return "the tensor cores take no fp64 here";
@@ -104,7 +104,7 @@ std::string refuse_fused_conv2_types(const Rest& rest, const ConvSpan& found) {
                         unless_mixed(second.b, dtype), found.second.pool->y});
 }
 
-Cover covers_fused_conv2(const Rest& rest, bool gathers) {
+Cover covers_fused_conv2(const RemainingOps& rest, bool gathers) {
   const auto found = find_convs(rest, gathers, 2);
   if (!found) return Cover::no("the next ops are no two convolutions with their pools");
   std::string reason = refuse_fused_conv2(*found);
@@ -178,7 +178,7 @@ struct LenetSpan {
   const Value& y() const { return softmax != nullptr ? softmax->y : last->y; }
 };
 
-std::optional<LenetSpan> find_lenet(const Rest& rest, bool gathers) {
+std::optional<LenetSpan> find_lenet(const RemainingOps& rest, bool gathers) {
   const auto convs = find_convs(rest, gathers, 2);
   if (!convs) return {};
   LenetSpan net{*convs};
@@ -201,7 +201,7 @@ std::optional<LenetSpan> find_lenet(const Rest& rest, bool gathers) {
   return net;
 }
 
-std::string refuse_fused_lenet(const Rest& rest, const LenetSpan& net) {
+std::string refuse_fused_lenet(const RemainingOps& rest, const LenetSpan& net) {
   std::string reason = refuse_fused_conv2(net.convs);
   if (reason.empty()) reason = refuse_fused_conv2_types(rest, net.convs);
   if (!reason.empty()) return reason;
@@ -218,7 +218,7 @@ std::string refuse_fused_lenet(const Rest& rest, const LenetSpan& net) {
                         unless_mixed(net.last->b, dtype), unless_mixed(net.y(), dtype)});
 }
 
-Cover covers_fused_lenet(const Rest& rest, bool gathers) {
+Cover covers_fused_lenet(const RemainingOps& rest, bool gathers) {
   const auto net = find_lenet(rest, gathers);
   if (!net) return Cover::no("the next ops are no two convolutions and two linear layers");
   if (const std::string reason = refuse_fused_lenet(rest, *net); !reason.empty()) {
@@ -237,7 +237,8 @@ Cover covers_fused_lenet(const Rest& rest, bool gathers) {
 }
 
 std::unique_ptr<Step> prepare_fused_lenet(const Span& span, const Binding& binding, bool gathers) {
-  const LenetSpan net = *find_lenet(Rest{span.program, span.begin, binding.runtime()}, gathers);
+  const LenetSpan net =
+      *find_lenet(RemainingOps{span.program, span.begin, binding.runtime()}, gathers);
   const DType dtype = net.last->w.dtype;
   return dispatch_device_half(dtype, [&](auto type) {
     using T = decltype(type);
@@ -274,7 +275,7 @@ KernelTable conv_kernels() {
     for (int variant = 0; variant < kFusedConv2Variants; ++variant) {
       table.push_back(cuda_kernel(
           fmt::format("cuda.{}conv2d_pool_x2.fused_conv2.{}", prefix, variant),
-          [gathers](const Rest& rest) { return covers_fused_conv2(rest, gathers); },
+          [gathers](const RemainingOps& rest) { return covers_fused_conv2(rest, gathers); },
           [gathers, variant](const Span& span, const Binding& binding) {
             return prepare_fused_conv2(span, binding, gathers, variant);
           },

@@ -7,7 +7,7 @@
 namespace ridgeline::cuda {
 namespace {
 
-Cover covers_small_cin(const Rest& rest, bool gathers) {
+Cover covers_small_cin(const RemainingOps& rest, bool gathers) {
   const auto found = find_convs(rest, gathers, 1);
   if (!found) return Cover::no("the next ops are no convolution and its pool");
   const Conv2d& conv = *found->first.conv;

@@ -7,7 +7,7 @@
 namespace ridgeline::cuda {
 namespace {
 
-std::optional<PooledConv> pooled_conv(const Rest& rest, size_t at) {
+std::optional<PooledConv> pooled_conv(const RemainingOps& rest, size_t at) {
   PooledConv found;
   found.conv = rest.get<Conv2d>(at);
   if (found.conv == nullptr) return {};
@@ -21,7 +21,7 @@ std::optional<PooledConv> pooled_conv(const Rest& rest, size_t at) {
   return found;
 }
 
-std::optional<Front> front(const Rest& rest) {
+std::optional<Front> front(const RemainingOps& rest) {
   Front found;
   found.bytes = rest.get<Gather>(0);
   if (found.bytes == nullptr || found.bytes->set.dtype != DType::uint8) return {};
@@ -60,7 +60,7 @@ std::string refuse_layer(const PooledConv& layer) {
   return {};
 }
 
-Cover cover_skipping(const Rest& rest, const Values& inner, size_t ops) {
+Cover cover_skipping(const RemainingOps& rest, const Values& inner, size_t ops) {
   Cover cover = Cover::of(ops);
   for (const Value& value : inner) {
     if (!rest.dead_after(value, ops)) return Cover::no("a value between the ops is needed later");
@@ -100,7 +100,7 @@ GatherArgs labels_of(const Front& front, const Binding& binding) {
   return args;
 }
 
-std::optional<ConvSpan> find_convs(const Rest& rest, bool gathers, int layers) {
+std::optional<ConvSpan> find_convs(const RemainingOps& rest, bool gathers, int layers) {
   ConvSpan found;
   if (gathers) {
     const auto before = front(rest);
@@ -118,10 +118,11 @@ std::optional<ConvSpan> find_convs(const Rest& rest, bool gathers, int layers) {
 }
 
 ConvSpan find_convs(const Span& span, const Runtime& runtime, bool gathers, int layers) {
-  return *find_convs(Rest{span.program, span.begin, runtime}, gathers, layers);
+  return *find_convs(RemainingOps{span.program, span.begin, runtime}, gathers, layers);
 }
 
-std::string keep_activation(const Rest& rest, const PooledConv& layer, size_t ops, Values& inner) {
+std::string keep_activation(const RemainingOps& rest, const PooledConv& layer, size_t ops,
+                            Values& inner) {
   if (layer.activation == nullptr) return {};
   if (rest.dead_after(layer.activation->y, ops)) {
     inner.push_back(layer.activation->y);
@@ -133,7 +134,7 @@ std::string keep_activation(const Rest& rest, const PooledConv& layer, size_t op
   return "the pool leaves out a row or column that is needed later";
 }
 
-std::string refuse_tensor(const Rest& rest, const Conv2dShape& shape, int64_t n,
+std::string refuse_tensor(const RemainingOps& rest, const Conv2dShape& shape, int64_t n,
                           const Values& values, std::string (*refuse)(const Conv2dShape&)) {
   const DType dtype = values[0].dtype;
   if (dtype == DType::fp64) return "the tensor cores take no fp64 here";
@@ -148,7 +149,7 @@ std::string refuse_tensor(const Rest& rest, const Conv2dShape& shape, int64_t n,
   return reason;
 }
 
-std::string refuse_pooled(const Rest& rest, const PooledConv& layer) {
+std::string refuse_pooled(const RemainingOps& rest, const PooledConv& layer) {
   const Conv2d& conv = *layer.conv;
   const DType dtype = conv.x.dtype;
   std::string reason = refuse_tensor(rest, conv.shape, conv.n(),
@@ -171,17 +172,17 @@ ImplicitShape implicit_shape(const Conv2dShape& shape, int64_t n) {
 namespace {
 
 template <typename Op>
-std::optional<ConvProduct> find_product(const Rest& rest) {
+std::optional<ConvProduct> find_product(const RemainingOps& rest) {
   const auto* op = rest.get<Op>(0);
   return op != nullptr ? std::optional<ConvProduct>(*op) : std::nullopt;
 }
 template <>
-std::optional<ConvProduct> find_product<PooledConv>(const Rest& rest) {
+std::optional<ConvProduct> find_product<PooledConv>(const RemainingOps& rest) {
   const auto found = find_convs(rest, false, 1);
   return found ? std::optional<ConvProduct>(found->first) : std::nullopt;
 }
 
-Cover cover_product(const Rest& rest, const std::optional<ConvProduct>& found,
+Cover cover_product(const RemainingOps& rest, const std::optional<ConvProduct>& found,
                     const ConvKernels& kernels) {
   if (!found) return Cover::no("the next ops are no such convolution");
   const PooledConv& layer = found->layer;
@@ -203,9 +204,11 @@ template <typename Op>
 Kernel product_kernel(const std::string& name, const ConvKernels& kernels) {
   return cuda_kernel(
       name,
-      [kernels](const Rest& rest) { return cover_product(rest, find_product<Op>(rest), kernels); },
+      [kernels](const RemainingOps& rest) {
+        return cover_product(rest, find_product<Op>(rest), kernels);
+      },
       [kernels](const Span& span, const Binding& binding) {
-        const Rest rest{span.program, span.begin, binding.runtime()};
+        const RemainingOps rest{span.program, span.begin, binding.runtime()};
         return kernels.prepare(binding, describe(span.op(0)), *find_product<Op>(rest));
       });
 }

@@ -47,15 +47,16 @@ struct ConvSpan {
 };
 
 // `gathers`: the span begins with a gather; `layers`: one or two.
-std::optional<ConvSpan> find_convs(const Rest& rest, bool gathers, int layers);
+std::optional<ConvSpan> find_convs(const RemainingOps& rest, bool gathers, int layers);
 ConvSpan find_convs(const Span& span, const Runtime& runtime, bool gathers, int layers);
 
 // A cover that skips the values `inner`, or the reason why not: one of them is read later.
-Cover cover_skipping(const Rest& rest, const Values& inner, size_t ops);
+Cover cover_skipping(const RemainingOps& rest, const Values& inner, size_t ops);
 
 // Leaves the input of the pool among the values to write if the pool's gradient reads it, and adds
 // it to `inner` otherwise. Returns why that is not possible, or "".
-std::string keep_activation(const Rest& rest, const PooledConv& layer, size_t ops, Values& inner);
+std::string keep_activation(const RemainingOps& rest, const PooledConv& layer, size_t ops,
+                            Values& inner);
 
 // The images that the first layer reads.
 ImageSource source_of(const Front& front, const Conv2d& conv, const Binding& binding);
@@ -69,11 +70,11 @@ std::string refuse_window(const Conv2dShape& shape);
 
 // Why tensor-core kernels (conv/implicit.h) cannot take a convolution of these values in this run;
 // "" if they can. `refuse`: one of the two functions above.
-std::string refuse_tensor(const Rest& rest, const Conv2dShape& shape, int64_t n,
+std::string refuse_tensor(const RemainingOps& rest, const Conv2dShape& shape, int64_t n,
                           const Values& values,
                           std::string (*refuse)(const Conv2dShape&) = refuse_window);
 // As above, for a layer with its pool.
-std::string refuse_pooled(const Rest& rest, const PooledConv& layer);
+std::string refuse_pooled(const RemainingOps& rest, const PooledConv& layer);
 ImplicitShape implicit_shape(const Conv2dShape& shape, int64_t n);
 
 template <typename T>
@@ -126,7 +127,7 @@ struct ConvProduct {
 // A family of kernels for such products: why it refuses one ("" if it takes it; pools are checked
 // separately), the workspace it needs in bytes, and its step.
 struct ConvKernels {
-  std::string (*refuse)(const Rest&, const ConvProduct&);
+  std::string (*refuse)(const RemainingOps&, const ConvProduct&);
   size_t (*workspace)(const Runtime&, const ConvProduct&);
   std::unique_ptr<Step> (*prepare)(const Binding&, const std::string& what, const ConvProduct&);
 };

@@ -7,7 +7,7 @@
 namespace ridgeline::cuda {
 namespace {
 
-std::string refuse(const Rest& rest, const ConvProduct& product) {
+std::string refuse(const RemainingOps& rest, const ConvProduct& product) {
   std::string reason = refuse_tensor(rest, product.conv, product.shape().n, product.values());
   if (!reason.empty()) return reason;
   return refuse_conv2d_wgmma(product.shape(), size_of(product.dtype()), product.pooled(),

@@ -18,7 +18,7 @@ struct Chain {
   size_t ops = 0;
 };
 
-Chain chain_at(const Rest& rest) {
+Chain chain_at(const RemainingOps& rest) {
   Chain chain;
   for (const Conv2d* conv = rest.get<Conv2d>(0); conv != nullptr;
        conv = rest.get<Conv2d>(chain.ops)) {
@@ -51,7 +51,7 @@ std::string refuse_conv(const Conv2d& conv) {
   return refuse_floats({conv.x, conv.w, unless_mixed(conv.b, conv.x.dtype), conv.y});
 }
 
-Cover covers_chain(const Rest& rest) {
+Cover covers_chain(const RemainingOps& rest) {
   if (rest.get<Conv2d>(0) == nullptr) return no_such_op(Conv2d::kName);
   const Chain chain = chain_at(rest);
   if (chain.ops == 0)

@@ -18,7 +18,7 @@ OneHotBlockShape block_shape(const OneHotConv1d& op) {
   return {int(op.n()), int(op.length()), int(op.symbols()), int(op.out()), int(op.kernel())};
 }
 
-Cover covers_one_hot_block(const Rest& rest) {
+Cover covers_one_hot_block(const RemainingOps& rest) {
   const auto* conv = rest.get<OneHotConv1d>(0);
   if (conv == nullptr) return no_such_op(OneHotConv1d::kName);
   const auto block = norm_pool_at(rest, 1, conv->y);
@@ -74,7 +74,7 @@ struct Conv1d {
   size_t ops = 1;
 };
 
-Conv1d conv1d_at(const Rest& rest, const Conv2d& conv) {
+Conv1d conv1d_at(const RemainingOps& rest, const Conv2d& conv) {
   Conv1d found;
   found.conv = &conv;
   found.y = conv.y;
@@ -106,7 +106,7 @@ std::string refuse_pitch(const Conv1d& op) {
 
 enum class How { wgmma, fp32 };
 
-std::string refuse_how(const Rest& rest, const Conv1d& op, How how) {
+std::string refuse_how(const RemainingOps& rest, const Conv1d& op, How how) {
   const DType dtype = op.conv->x.dtype;
   const Conv2dShape& shape = op.conv->shape;
   const int pitch = signal_pitch(shape.in.w), pool = op.pool != nullptr ? 3 : 1;
@@ -124,7 +124,7 @@ std::string refuse_how(const Rest& rest, const Conv1d& op, How how) {
   return refuse_conv1d(pitch, channels, out, taps, pool, size_of(dtype));
 }
 
-Cover covers_conv1d(const Rest& rest, How how) {
+Cover covers_conv1d(const RemainingOps& rest, How how) {
   const auto* conv = rest.get<Conv2d>(0);
   if (conv == nullptr) return no_such_op(Conv2d::kName);
   const Conv1d op = conv1d_at(rest, *conv);
@@ -180,7 +180,7 @@ std::unique_ptr<Step> prepare_conv1d_kernel(const Span& span, const Binding& bin
   });
 }
 
-Cover covers_norm_pool(const Rest& rest) {
+Cover covers_norm_pool(const RemainingOps& rest) {
   const auto* norm = rest.get<LayerNorm>(0);
   if (norm == nullptr) return no_such_op(LayerNorm::kName);
   const auto found = norm_pool_at(rest, 0, norm->x);

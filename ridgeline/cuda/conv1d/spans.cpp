@@ -39,7 +39,7 @@ bool is_relu(const Activation* activation, const Value& x) {
          activation->x.id == x.id;
 }
 
-std::optional<NormPool> norm_pool_at(const Rest& rest, size_t at, const Value& x) {
+std::optional<NormPool> norm_pool_at(const RemainingOps& rest, size_t at, const Value& x) {
   NormPool found{rest.get<LayerNorm>(at), rest.get<Activation>(at + 1), rest.get<MaxPool>(at + 2)};
   if (found.norm == nullptr || found.relu == nullptr || found.pool == nullptr) return {};
   if (found.norm->x.id != x.id || !is_relu(found.relu, found.norm->y)) return {};

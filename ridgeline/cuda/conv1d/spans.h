@@ -30,7 +30,7 @@ struct NormPool {
   const MaxPool* pool = nullptr;
 };
 
-std::optional<NormPool> norm_pool_at(const Rest& rest, size_t at, const Value& x);
+std::optional<NormPool> norm_pool_at(const RemainingOps& rest, size_t at, const Value& x);
 std::string refuse_norm(const LayerNorm& norm);
 
 int sms(const Binding& binding);

@@ -26,7 +26,7 @@ std::string refuse_grad(const Conv2dShape& shape, int64_t n, const Values& value
   return reason.empty() ? refuse_conv1d_grads(grad_shape(shape, n)) : reason;
 }
 
-Cover covers_grad_x(const Rest& rest) {
+Cover covers_grad_x(const RemainingOps& rest) {
   const auto* op = rest.get<Conv2dGradX>(0);
   if (op == nullptr) return no_such_op(Conv2dGradX::kName);
   return cover_unless(refuse_grad(op->shape, op->n(), {op->dy, op->w, op->dx}), 1,
@@ -45,7 +45,7 @@ std::unique_ptr<Step> prepare_grad_x(const Span& span, const Binding& binding) {
   });
 }
 
-Cover covers_grad_w(const Rest& rest) {
+Cover covers_grad_w(const RemainingOps& rest) {
   const auto* op = rest.get<Conv2dGradW>(0);
   if (op == nullptr) return no_such_op(Conv2dGradW::kName);
   const DType dtype = op->dy.dtype;
@@ -78,7 +78,7 @@ OneHotGeometry geometry_of(const OneHotConv1dGradW& op) {
   return {int(op.n()), int(op.length()), int(op.symbols()), int(op.out()), int(op.kernel())};
 }
 
-Cover covers_one_hot_grad(const Rest& rest) {
+Cover covers_one_hot_grad(const RemainingOps& rest) {
   const auto* op = rest.get<OneHotConv1dGradW>(0);
   if (op == nullptr) return no_such_op(OneHotConv1dGradW::kName);
   const DType dtype = op->dy.dtype;
@@ -119,7 +119,7 @@ std::string refuse_pool3(const PoolShape& shape, const Values& values) {
   return refuse_floats(values);
 }
 
-Cover covers_relu_pool(const Rest& rest) {
+Cover covers_relu_pool(const RemainingOps& rest) {
   return cover_activation_pool(rest, [](const Activation& activation, const MaxPool& pool) {
     if (activation.kind != ActivationKind::relu) return std::string("takes relu");
     return refuse_pool3(pool.shape, {activation.x, activation.y, pool.y});
@@ -145,7 +145,7 @@ std::unique_ptr<Step> prepare_relu_pool(const Span& span, const Binding& binding
   });
 }
 
-Cover covers_pool_relu_grad(const Rest& rest) {
+Cover covers_pool_relu_grad(const RemainingOps& rest) {
   return cover_pool_activation_grad(
       rest, [](const MaxPoolGrad& pool, const ActivationGrad& activation) {
         if (activation.kind != ActivationKind::relu) return std::string("takes relu");

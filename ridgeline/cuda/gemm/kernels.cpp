@@ -19,7 +19,7 @@ GemmType gemm_type(DType dtype) {
 }
 
 // Why no kernel takes factors of this type, from x [_, k] with k along its rows.
-std::string refuse_type(const Rest& rest, DType dtype) {
+std::string refuse_type(const RemainingOps& rest, DType dtype) {
   if (dtype == DType::fp64) return "the tensor-core kernels take no fp64";
   if (size_of(dtype) == 2) return {};
   if (rest.program.precision != Precision::tf32)
@@ -27,7 +27,7 @@ std::string refuse_type(const Rest& rest, DType dtype) {
   return rest.runtime.architecture() == 90 ? "" : "tf32 kernels are built for sm_90a";
 }
 
-Cover cover(const Rest& rest, const Values& values, std::initializer_list<int64_t> extents,
+Cover cover(const RemainingOps& rest, const Values& values, std::initializer_list<int64_t> extents,
             size_t ops, size_t workspace = 0) {
   std::string reason = refuse_type(rest, values[0].dtype);
   if (reason.empty()) reason = refuse_floats(values);
@@ -48,14 +48,14 @@ std::string refuse_linear(const Linear& op) {
   return {};
 }
 
-Cover covers_linear(const Rest& rest) {
+Cover covers_linear(const RemainingOps& rest) {
   const auto* op = rest.get<Linear>(0);
   if (op == nullptr) return no_such_op(Linear::kName);
   if (std::string reason = refuse_linear(*op); !reason.empty()) return Cover::no(reason);
   return cover(rest, {op->x, op->w, op->y}, {op->n(), op->in(), op->out()}, 1, bias_bytes(*op));
 }
 
-Cover covers_linear_relu(const Rest& rest) {
+Cover covers_linear_relu(const RemainingOps& rest) {
   const auto* linear = rest.get<Linear>(0);
   const auto* activation = rest.get<Activation>(1);
   if (linear == nullptr || activation == nullptr || activation->x.id != linear->y.id ||
@@ -72,14 +72,14 @@ Cover covers_linear_relu(const Rest& rest) {
   return both;
 }
 
-Cover covers_grad_x(const Rest& rest) {
+Cover covers_grad_x(const RemainingOps& rest) {
   const auto* op = rest.get<LinearGradX>(0);
   if (op == nullptr) return no_such_op(LinearGradX::kName);
   if (size_of(op->dy.dtype) != 2) return Cover::no("takes bf16 and fp16 only");
   return cover(rest, {op->dy, op->w, op->dx}, {op->n(), op->in(), op->out()}, 1);
 }
 
-Cover covers_grad_w(const Rest& rest) {
+Cover covers_grad_w(const RemainingOps& rest) {
   const auto* op = rest.get<LinearGradW>(0);
   if (op == nullptr) return no_such_op(LinearGradW::kName);
   if (size_of(op->dy.dtype) != 2) return Cover::no("takes bf16 and fp16 only");
@@ -191,7 +191,7 @@ std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding, i
 KernelTable gemm_kernels() {
   struct Family {
     const char* name;
-    Cover (*covers)(const Rest&);
+    Cover (*covers)(const RemainingOps&);
     std::unique_ptr<Step> (*prepare)(const Span&, const Binding&, int proposal);
     Traits traits;
   };

@@ -9,7 +9,7 @@ namespace {
 
 constexpr size_t kMostLayers = 16;
 
-std::string match(const Rest& rest, CallNet& net) {
+std::string match(const RemainingOps& rest, CallNet& net) {
   size_t at = 0;
   net.inputs = rest.get<Gather>(at++);
   if (net.inputs == nullptr) return "the call does not begin with a gather";
@@ -286,7 +286,7 @@ Source CallWriter::run() {
 
 }  // namespace
 
-CallNet match_call(const Rest& rest) {
+CallNet match_call(const RemainingOps& rest) {
   CallNet net;
   net.refusal = rest.begin != 0 ? "covers whole programs only" : match(rest, net);
   return net;

@@ -25,7 +25,7 @@ struct CallNet {
 
   int64_t batch() const { return inputs->y.shape[0]; }
 };
-CallNet match_call(const Rest& rest);
+CallNet match_call(const RemainingOps& rest);
 
 // Blocks per cluster; a cluster takes 16 samples.
 constexpr int kCallBlocks = 8;

@@ -20,7 +20,7 @@ std::string refuse(const CallNet& net, const CudaRuntime& runtime) {
   return Nvrtc::get().refusal();
 }
 
-Cover covers(const Rest& rest) {
+Cover covers(const RemainingOps& rest) {
   const CallNet net = match_call(rest);
   if (std::string reason = refuse(net, cuda_runtime(rest.runtime)); !reason.empty()) {
     return Cover::no(std::move(reason));

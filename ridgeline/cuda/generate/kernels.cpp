@@ -37,7 +37,7 @@ std::string refuse(const NetStep& net, const CudaRuntime& runtime) {
   return Nvrtc::get().refusal();
 }
 
-Cover covers(const Rest& rest, Tiles tiles) {
+Cover covers(const RemainingOps& rest, Tiles tiles) {
   if (rest.begin != 0) return Cover::no("covers whole programs only");
   const auto& runtime = cuda_runtime(rest.runtime);
   const NetStep net = match_net_step(rest);
@@ -118,7 +118,7 @@ std::string generator_support() {
 
 Kernel generated_kernel(std::string name, Tiles tiles) {
   return cuda_kernel(
-      std::move(name), [tiles](const Rest& rest) { return covers(rest, tiles); },
+      std::move(name), [tiles](const RemainingOps& rest) { return covers(rest, tiles); },
       [tiles](const Span& span, const Binding& binding) { return prepare(span, binding, tiles); },
       {.least_arch = 90, .only_arch = true, .library = Library::nvrtc});
 }

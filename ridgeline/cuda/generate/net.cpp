@@ -69,7 +69,7 @@ int64_t NetStep::target_columns() const {
   return target.dtype == DType::int32 ? 0 : target.shape.numel() / target.shape[0];
 }
 
-NetStep match_net_step(const Rest& rest) {
+NetStep match_net_step(const RemainingOps& rest) {
   constexpr MlpStepExtras kAll{.adam = true,
                                .dropout = true,
                                .bare_layers = true,

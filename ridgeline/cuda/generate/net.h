@@ -30,6 +30,6 @@ struct NetStep : MlpStepOps {
 std::optional<Math> math_of(DType dtype, Precision precision);
 
 // Matches a whole program to such a step.
-NetStep match_net_step(const Rest& rest);
+NetStep match_net_step(const RemainingOps& rest);
 
 }  // namespace ridgeline::cuda::generate

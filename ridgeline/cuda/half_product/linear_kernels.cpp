@@ -27,7 +27,7 @@ std::string refuse_extents(int64_t n, int64_t in, int64_t out) {
   return reason;
 }
 
-Cover covers_linear(const Rest& rest) {
+Cover covers_linear(const RemainingOps& rest) {
   const auto* op = rest.get<Linear>(0);
   if (op == nullptr) return no_such_op(Linear::kName);
   std::string reason = refuse({op->x, op->w, op->y}, {op->b});
@@ -35,7 +35,7 @@ Cover covers_linear(const Rest& rest) {
   return cover_unless(reason, 1);
 }
 
-Cover covers_grad_x(const Rest& rest) {
+Cover covers_grad_x(const RemainingOps& rest) {
   const auto* op = rest.get<LinearGradX>(0);
   if (op == nullptr) return no_such_op(LinearGradX::kName);
   std::string reason = refuse({op->dy, op->w, op->dx}, {});
@@ -43,7 +43,7 @@ Cover covers_grad_x(const Rest& rest) {
   return cover_unless(reason, 1);
 }
 
-Cover covers_grad_w(const Rest& rest) {
+Cover covers_grad_w(const RemainingOps& rest) {
   const auto* op = rest.get<LinearGradW>(0);
   if (op == nullptr) return no_such_op(LinearGradW::kName);
   std::string reason = refuse({op->x, op->dy}, {op->dw, op->db});
@@ -108,7 +108,7 @@ std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding,
 }
 
 // Only for programs that request such sums; all others must meet the error bounds of fp32 sums.
-Cover if_asked_for(const Rest& rest, Cover (*covers)(const Rest&)) {
+Cover if_asked_for(const RemainingOps& rest, Cover (*covers)(const RemainingOps&)) {
   if (rest.program.accumulate != Precision::fp16) {
     return Cover::no("sums in fp16, which run.accumulate does not ask for");
   }
@@ -123,7 +123,7 @@ KernelTable half_linear_kernels(const std::string& how, const LaunchHalfProduct&
   traits.least_arch = 75;
   struct Family {
     const char* name;
-    Cover (*covers)(const Rest&);
+    Cover (*covers)(const RemainingOps&);
     std::unique_ptr<Step> (*prepare)(const Span&, const Binding&, const LaunchHalfProduct&);
   };
   const Family families[] = {
@@ -135,7 +135,7 @@ KernelTable half_linear_kernels(const std::string& how, const LaunchHalfProduct&
   for (const Family& family : families) {
     Kernel kernel = cuda_kernel(
         fmt::format("cuda.{}.{}", family.name, how),
-        [covers = family.covers, traits](const Rest& rest) {
+        [covers = family.covers, traits](const RemainingOps& rest) {
           return traits.fp16_sums ? if_asked_for(rest, covers) : covers(rest);
         },
         [prepare = family.prepare, launch](const Span& span, const Binding& binding) {

@@ -7,7 +7,7 @@
 namespace ridgeline::cuda {
 namespace {
 
-Cover covers_constant(const Rest& rest) {
+Cover covers_constant(const RemainingOps& rest) {
   const auto* op = rest.get<Conv2d>(0);
   if (op == nullptr) return no_such_op(Conv2d::kName);
   std::string reason = refuse_floats({op->x, op->w, op->b, op->y});

@@ -8,7 +8,7 @@
 namespace ridgeline::cuda {
 namespace {
 
-Cover covers_conv(const Rest& rest, ConvLevel level) {
+Cover covers_conv(const RemainingOps& rest, ConvLevel level) {
   const auto* op = rest.get<Conv2d>(0);
   if (op == nullptr) return no_such_op(Conv2d::kName);
   std::string reason = refuse_floats({op->x, op->w, op->b, op->y});

@@ -11,7 +11,7 @@ namespace {
 // fp32x3.
 int terms_of(Precision precision) { return precision == Precision::fp32x3 ? 2 : 1; }
 
-std::string refuse(const Rest& rest, const MlpStepOps& step) {
+std::string refuse(const RemainingOps& rest, const MlpStepOps& step) {
   const Precision precision = rest.program.precision;
   if (precision != Precision::tf32 && precision != Precision::fp32x3) {
     return "takes tf32 and fp32x3 only";
@@ -45,7 +45,7 @@ struct Fp16SplitLayout : StepWorkspace {
   size_t scalars, x, w, w_power, dz, dz_power, h, label, sums, loss, correct;
 };
 
-Cover covers(const Rest& rest) {
+Cover covers(const RemainingOps& rest) {
   const MlpStepOps step = match_mlp_step(rest);
   if (std::string reason = refuse(rest, step); !reason.empty()) return Cover::no(reason);
   return step_cover(step, Fp16SplitLayout(step, rest.program.precision));

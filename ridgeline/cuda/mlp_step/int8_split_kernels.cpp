@@ -7,7 +7,7 @@
 namespace ridgeline::cuda {
 namespace {
 
-std::string refuse(const Rest& rest, const MlpStepOps& step) {
+std::string refuse(const RemainingOps& rest, const MlpStepOps& step) {
   const Precision precision = rest.program.precision;
   if (precision == Precision::tf32) return "is for fp32 and fp64";
   if (std::string reason = refuse_u8_step(step); !reason.empty()) return reason;
@@ -129,7 +129,7 @@ class MlpInt8SplitStep final : public MlpWholeStep {
   StepEnd end_;
 };
 
-Cover covers(const Rest& rest) {
+Cover covers(const RemainingOps& rest) {
   const MlpStepOps step = match_mlp_step(rest);
   if (std::string reason = refuse(rest, step); !reason.empty()) return Cover::no(reason);
   return step.inputs->y.dtype == DType::fp64 ? step_cover(step, Int8SplitLayout<double>(step))

@@ -8,7 +8,7 @@
 namespace ridgeline::cuda {
 namespace {
 
-std::string refuse(const Rest& rest, const MlpStepOps& step) {
+std::string refuse(const RemainingOps& rest, const MlpStepOps& step) {
   if (!step.refusal.empty()) return step.refusal;
   const DType dtype = step.inputs->y.dtype;
   if (std::string reason = refuse_tile_type(dtype); !reason.empty()) return reason;
@@ -73,7 +73,7 @@ struct StepLayout : StepWorkspace {
   int counters = 0;
 };
 
-Cover covers(const Rest& rest) {
+Cover covers(const RemainingOps& rest) {
   const MlpStepOps step = match_mlp_step(rest);
   if (std::string reason = refuse(rest, step); !reason.empty()) return Cover::no(reason);
   return step_cover(step, StepLayout(step, rest.program.precision));

@@ -44,7 +44,7 @@ std::string refuse_types(const MlpStepOps::Layer& layer, DType dtype, bool maste
   return {};
 }
 
-std::string refuse(const Rest& rest, const MlpStepOps& step) {
+std::string refuse(const RemainingOps& rest, const MlpStepOps& step) {
   if (!step.refusal.empty()) return step.refusal;
   if (rest.begin != 0 || step.ops != rest.size()) return "covers whole programs only";
   if (std::string reason = refuse_details(step); !reason.empty()) return reason;
@@ -99,7 +99,7 @@ struct MlpTrainWorkspace {
   }
 };
 
-Cover covers(const Rest& rest, Layout layout_of) {
+Cover covers(const RemainingOps& rest, Layout layout_of) {
   const MlpStepOps step = match_mlp_step(rest);
   if (std::string reason = refuse(rest, step); !reason.empty()) return Cover::no(reason);
   const MlpTrainLayout layout = layout_of(shape_of(step), 0);

@@ -51,7 +51,7 @@ NormGradArgs<T> gradient_args(const Op& op, const Binding& binding) {
           write_mixed<T>(binding, op.dbeta, op.x.dtype)};
 }
 
-Cover covers_layer_norm(const Rest& rest, bool clusters) {
+Cover covers_layer_norm(const RemainingOps& rest, bool clusters) {
   const auto* op = rest.get<LayerNorm>(0);
   if (op == nullptr) return no_such_op(LayerNorm::kName);
   std::string reason =
@@ -80,7 +80,7 @@ std::unique_ptr<Step> prepare_layer_norm(const Span& span, const Binding& bindin
   });
 }
 
-Cover covers_layer_norm_grad(const Rest& rest, bool clusters) {
+Cover covers_layer_norm_grad(const RemainingOps& rest, bool clusters) {
   const auto* op = rest.get<LayerNormGrad>(0);
   if (op == nullptr) return no_such_op(LayerNormGrad::kName);
   std::string reason =
@@ -101,7 +101,7 @@ std::unique_ptr<Step> prepare_layer_norm_grad(const Span& span, const Binding& b
   });
 }
 
-Cover covers_batch_norm(const Rest& rest, bool) {
+Cover covers_batch_norm(const RemainingOps& rest, bool) {
   const auto* op = rest.get<BatchNorm>(0);
   if (op == nullptr) return no_such_op(BatchNorm::kName);
   std::string reason =
@@ -135,7 +135,7 @@ std::unique_ptr<Step> prepare_batch_norm(const Span& span, const Binding& bindin
   });
 }
 
-Cover covers_batch_norm_grad(const Rest& rest, bool) {
+Cover covers_batch_norm_grad(const RemainingOps& rest, bool) {
   const auto* op = rest.get<BatchNormGrad>(0);
   if (op == nullptr) return no_such_op(BatchNormGrad::kName);
   std::string reason =
@@ -156,7 +156,7 @@ std::unique_ptr<Step> prepare_batch_norm_grad(const Span& span, const Binding& b
   });
 }
 
-Cover covers_batch_norm_infer(const Rest& rest) {
+Cover covers_batch_norm_infer(const RemainingOps& rest) {
   const auto* op = rest.get<BatchNormInfer>(0);
   if (op == nullptr) return no_such_op(BatchNormInfer::kName);
   return cover_unless(

@@ -22,7 +22,7 @@ int64_t sample_size(const Value& value) {
   return value.shape[0] > 0 ? value.shape.numel() / value.shape[0] : 0;
 }
 
-Cover covers_gather(const Rest& rest) {
+Cover covers_gather(const RemainingOps& rest) {
   const auto* op = rest.get<Gather>(0);
   if (op == nullptr) return no_such_op(Gather::kName);
   if (!gathers_bytes(*op) && !gathers_floats(*op) && !gathers_labels(*op)) {
@@ -33,7 +33,7 @@ Cover covers_gather(const Rest& rest) {
 }
 
 // A batch and its labels: gathers of the same samples from two sets.
-Cover covers_gather_pair(const Rest& rest) {
+Cover covers_gather_pair(const RemainingOps& rest) {
   const auto *x = rest.get<Gather>(0), *label = rest.get<Gather>(1);
   if (x == nullptr || label == nullptr) return Cover::no("the next ops are no two gathers");
   if (!gathers_bytes(*x) || !gathers_labels(*label)) {
@@ -84,7 +84,7 @@ std::unique_ptr<Step> prepare_gather(const Span& span, const Binding& binding) {
   });
 }
 
-Cover covers_augment(const Rest& rest) {
+Cover covers_augment(const RemainingOps& rest) {
   const auto* op = rest.get<GatherAugment>(0);
   if (op == nullptr) return no_such_op(GatherAugment::kName);
   if (op->set.dtype != DType::uint8 || (!is_float(op->y.dtype) && op->y.dtype != DType::int32)) {
@@ -118,7 +118,7 @@ std::unique_ptr<Step> prepare_augment(const Span& span, const Binding& binding) 
   });
 }
 
-Cover covers_activation(const Rest& rest) {
+Cover covers_activation(const RemainingOps& rest) {
   const auto* op = rest.get<Activation>(0);
   if (op == nullptr) return no_such_op(Activation::kName);
   return cover_unless(refuse_floats({op->x, op->y}), 1);
@@ -137,7 +137,7 @@ std::unique_ptr<Step> prepare_activation(const Span& span, const Binding& bindin
   });
 }
 
-Cover covers_activation_grad(const Rest& rest) {
+Cover covers_activation_grad(const RemainingOps& rest) {
   const auto* op = rest.get<ActivationGrad>(0);
   if (op == nullptr) return no_such_op(ActivationGrad::kName);
   return cover_unless(refuse_floats({op->saved, op->dy, op->dx}), 1);
@@ -156,7 +156,7 @@ std::unique_ptr<Step> prepare_activation_grad(const Span& span, const Binding& b
   });
 }
 
-Cover covers_dropout(const Rest& rest) {
+Cover covers_dropout(const RemainingOps& rest) {
   const auto* op = rest.get<Dropout>(0);
   if (op == nullptr) return no_such_op(Dropout::kName);
   return cover_unless(refuse_floats({op->x, op->y}), 1);

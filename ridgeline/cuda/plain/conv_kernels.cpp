@@ -15,7 +15,7 @@ std::string refuse(const Conv2dShape& shape, int64_t n, const Values& values) {
   return reason;
 }
 
-Cover covers_conv(const Rest& rest) {
+Cover covers_conv(const RemainingOps& rest) {
   const auto* op = rest.get<Conv2d>(0);
   if (op == nullptr) return no_such_op(Conv2d::kName);
   return cover_unless(
@@ -36,7 +36,7 @@ std::unique_ptr<Step> prepare_conv(const Span& span, const Binding& binding) {
   });
 }
 
-Cover covers_grad_x(const Rest& rest) {
+Cover covers_grad_x(const RemainingOps& rest) {
   const auto* op = rest.get<Conv2dGradX>(0);
   if (op == nullptr) return no_such_op(Conv2dGradX::kName);
   return cover_unless(refuse(op->shape, op->n(), {op->dy, op->w, op->dx}), 1);
@@ -55,7 +55,7 @@ std::unique_ptr<Step> prepare_grad_x(const Span& span, const Binding& binding) {
   });
 }
 
-Cover covers_grad_w(const Rest& rest) {
+Cover covers_grad_w(const RemainingOps& rest) {
   const auto* op = rest.get<Conv2dGradW>(0);
   if (op == nullptr) return no_such_op(Conv2dGradW::kName);
   return cover_unless(

@@ -22,7 +22,7 @@ GroupNormShape shape_of(const Op& op) {
   return {op.runs(), int(op.groups), int(op.width), int(op.spatial), op.centred};
 }
 
-Cover covers_norm(const Rest& rest) {
+Cover covers_norm(const RemainingOps& rest) {
   const auto* op = rest.get<GroupNorm>(0);
   if (op == nullptr) return no_such_op(GroupNorm::kName);
   const DType dtype = op->x.dtype;
@@ -49,7 +49,7 @@ std::unique_ptr<Step> prepare_norm(const Span& span, const Binding& binding) {
   });
 }
 
-Cover covers_grad(const Rest& rest) {
+Cover covers_grad(const RemainingOps& rest) {
   const auto* op = rest.get<GroupNormGrad>(0);
   if (op == nullptr) return no_such_op(GroupNormGrad::kName);
   const DType dtype = op->x.dtype;

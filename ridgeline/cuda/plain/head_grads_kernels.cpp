@@ -22,7 +22,7 @@ struct Head {
   size_t ops() const { return activation != nullptr ? 6 : 5; }
 };
 
-std::optional<Head> find(const Rest& rest) {
+std::optional<Head> find(const RemainingOps& rest) {
   Head h{rest.get<Linear>(0),      rest.get<SoftmaxXent>(1), rest.get<SoftmaxXentGrad>(2),
          rest.get<LinearGradX>(3), rest.get<LinearGradW>(4), rest.get<ActivationGrad>(5)};
   if (h.linear == nullptr || h.loss == nullptr || h.grad == nullptr || h.grad_x == nullptr ||
@@ -62,7 +62,7 @@ std::string refuse(const Head& h) {
   return refuse_large({op.n(), op.in(), op.out()});
 }
 
-Cover covers(const Rest& rest) {
+Cover covers(const RemainingOps& rest) {
   const auto h = find(rest);
   if (!h) return Cover::no("the next ops are no last layer, its loss and their gradients");
   const std::string reason = refuse(*h);
@@ -81,7 +81,7 @@ Cover covers(const Rest& rest) {
 }
 
 std::unique_ptr<Step> prepare(const Span& span, const Binding& binding) {
-  const Head h = *find(Rest{span.program, span.begin, binding.runtime()});
+  const Head h = *find(RemainingOps{span.program, span.begin, binding.runtime()});
   const Linear& op = *h.linear;
   const DType dtype = op.x.dtype;
   return dispatch_device_float(dtype, [&](auto type) {

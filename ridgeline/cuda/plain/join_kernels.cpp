@@ -15,7 +15,7 @@ std::string refuse(const Values& xs, const Value& y) {
   return refuse_floats(all);
 }
 
-Cover covers_add(const Rest& rest) {
+Cover covers_add(const RemainingOps& rest) {
   const auto* op = rest.get<Add>(0);
   return op == nullptr ? no_such_op(Add::kName) : cover_unless(refuse(op->xs, op->y), 1);
 }
@@ -35,7 +35,7 @@ std::unique_ptr<Step> prepare_add(const Span& span, const Binding& binding) {
   });
 }
 
-Cover covers_multiply(const Rest& rest) {
+Cover covers_multiply(const RemainingOps& rest) {
   const auto* op = rest.get<Multiply>(0);
   if (op == nullptr) return no_such_op(Multiply::kName);
   return cover_unless(refuse({op->a, op->b}, op->y), 1);
@@ -54,7 +54,7 @@ std::unique_ptr<Step> prepare_multiply(const Span& span, const Binding& binding)
   });
 }
 
-Cover covers_concat(const Rest& rest) {
+Cover covers_concat(const RemainingOps& rest) {
   const auto* op = rest.get<Concat>(0);
   return op == nullptr ? no_such_op(Concat::kName) : cover_unless(refuse(op->xs, op->y), 1);
 }

@@ -18,21 +18,21 @@ GemmTiling tiling_of(const Extents& e, DType dtype, const Runtime& runtime) {
   return gemm_tiling(e.m, e.n, e.k, width, cuda_runtime(runtime).sms());
 }
 
-Cover cover_product(const Rest& rest, const Extents& e, const Values& values, size_t ops) {
+Cover cover_product(const RemainingOps& rest, const Extents& e, const Values& values, size_t ops) {
   std::string reason = refuse_floats(values);
   if (reason.empty()) reason = refuse_large({e.m, e.n, e.k});
   if (!reason.empty()) return Cover::no(reason);
   return cover_unless({}, ops, tiling_of(e, values[0].dtype, rest.runtime).workspace);
 }
 
-Cover covers_linear(const Rest& rest) {
+Cover covers_linear(const RemainingOps& rest) {
   const auto* op = rest.get<Linear>(0);
   if (op == nullptr) return no_such_op(Linear::kName);
   return cover_product(rest, extents(*op),
                        {op->x, op->w, unless_accumulator(op->b, op->x.dtype), op->y}, 1);
 }
 
-Cover covers_linear_activation(const Rest& rest) {
+Cover covers_linear_activation(const RemainingOps& rest) {
   return cover_linear_activation(rest, [&](const Linear& op, const Activation& f) {
     if (!has_activation_fn(f.kind)) return Cover::no(kNoActivationFn);
     return cover_product(rest, extents(op), {op.x, op.w, unless_accumulator(op.b, op.x.dtype), f.y},
@@ -53,7 +53,7 @@ std::unique_ptr<Step> prepare_linear(const Span& span, const Binding& binding) {
   });
 }
 
-Cover covers_grad_x(const Rest& rest) {
+Cover covers_grad_x(const RemainingOps& rest) {
   const auto* op = rest.get<LinearGradX>(0);
   if (op == nullptr) return no_such_op(LinearGradX::kName);
   return cover_product(rest, extents(*op), {op->dy, op->w, op->dx}, 1);
@@ -77,7 +77,7 @@ std::unique_ptr<Step> prepare_grad_x(const Span& span, const Binding& binding) {
   });
 }
 
-Cover covers_grad_w(const Rest& rest) {
+Cover covers_grad_w(const RemainingOps& rest) {
   const auto* op = rest.get<LinearGradW>(0);
   if (op == nullptr) return no_such_op(LinearGradW::kName);
   if (op->db && op->db.dtype != op->dw.dtype) return Cover::no("wants one type of gradients");
@@ -87,7 +87,7 @@ Cover covers_grad_w(const Rest& rest) {
                        1);
 }
 
-Cover covers_grad_w_sgd(const Rest& rest) {
+Cover covers_grad_w_sgd(const RemainingOps& rest) {
   return cover_grad_with_updates(rest, [&](const GradWithUpdates& found) {
     return cover_product(rest, extents(*found.grad), found.values, found.ops);
   });

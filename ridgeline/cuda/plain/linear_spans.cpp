@@ -5,7 +5,7 @@ namespace {
 
 // Why an update by `gradient` cannot be fused with the gradient; "" if it can, because no other op
 // reads the gradient.
-std::string refuse_update(const Rest& rest, const SgdUpdate* update, const Value& gradient,
+std::string refuse_update(const RemainingOps& rest, const SgdUpdate* update, const Value& gradient,
                           size_t ops) {
   if (update == nullptr || update->dw.id != gradient.id) {
     return "the next ops are no linear_grad_w and its sgd_updates";
@@ -25,7 +25,7 @@ bool same_settings(const SgdUpdate& a, const SgdUpdate& b) {
 
 }  // namespace
 
-GradWithUpdates match_grad_with_updates(const Rest& rest) {
+GradWithUpdates match_grad_with_updates(const RemainingOps& rest) {
   GradWithUpdates found;
   found.grad = rest.get<LinearGradW>(0);
   if (found.grad == nullptr) {

@@ -33,11 +33,11 @@ struct GradWithUpdates {
   std::string refusal;  // why the next ops do not match
   Values values;        // all operands of the product's type
 };
-GradWithUpdates match_grad_with_updates(const Rest& rest);
+GradWithUpdates match_grad_with_updates(const RemainingOps& rest);
 
 // cover(found) returns a kernel's cover of such a span.
 template <typename F>
-Cover cover_grad_with_updates(const Rest& rest, F cover) {
+Cover cover_grad_with_updates(const RemainingOps& rest, F cover) {
   const GradWithUpdates found = match_grad_with_updates(rest);
   if (!found.refusal.empty()) return Cover::no(found.refusal);
   Cover all = cover(found);

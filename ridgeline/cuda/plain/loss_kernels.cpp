@@ -65,21 +65,21 @@ std::string refuse(const Value& x, const Value& target, const Value& dx) {
 }
 
 template <typename Loss>
-Cover covers_loss(const Rest& rest) {
+Cover covers_loss(const RemainingOps& rest) {
   const auto* op = rest.get<Loss>(0);
   if (op == nullptr) return no_such_op(Loss::kName);
   return cover_unless(refuse(op->x, compared(*op), {}), 1, workspace(*op, true));
 }
 
 template <typename Grad>
-Cover covers_grad(const Rest& rest) {
+Cover covers_grad(const RemainingOps& rest) {
   const auto* op = rest.get<Grad>(0);
   if (op == nullptr) return no_such_op(Grad::kName);
   return cover_unless(refuse(op->x, compared(*op), op->dx), 1, workspace(*op, false));
 }
 
 template <typename Loss, typename Grad>
-Cover covers_both(const Rest& rest) {
+Cover covers_both(const RemainingOps& rest) {
   const auto* loss = rest.get<Loss>(0);
   const auto* grad = rest.get<Grad>(1);
   if (loss == nullptr || grad == nullptr || loss->x.id != grad->x.id ||
@@ -152,7 +152,7 @@ void add_kernels(KernelTable& table) {
                               prepare<Loss, Grad>));
 }
 
-Cover covers_softmax(const Rest& rest) {
+Cover covers_softmax(const RemainingOps& rest) {
   const auto* op = rest.get<Softmax>(0);
   if (op == nullptr) return no_such_op(Softmax::kName);
   return cover_unless(refuse_floats({op->x, unless_accumulator(op->y, op->x.dtype)}), 1);
@@ -178,7 +178,7 @@ std::unique_ptr<Step> prepare_softmax(const Span& span, const Binding& binding) 
   });
 }
 
-Cover covers_argmax(const Rest& rest) {
+Cover covers_argmax(const RemainingOps& rest) {
   const auto* op = rest.get<Argmax>(0);
   if (op == nullptr) return no_such_op(Argmax::kName);
   return cover_unless(refuse_large({op->x.shape[0], op->x.shape[1]}), 1);

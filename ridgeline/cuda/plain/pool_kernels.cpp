@@ -12,7 +12,7 @@ std::string refuse_pool(const PoolShape& shape, int64_t n, const Values& values)
   return reason;
 }
 
-Cover covers_max_pool(const Rest& rest) {
+Cover covers_max_pool(const RemainingOps& rest) {
   const auto* op = rest.get<MaxPool>(0);
   if (op == nullptr) return no_such_op(MaxPool::kName);
   return cover_unless(refuse_pool(op->shape, op->n(), {op->x, op->y}), 1);
@@ -30,7 +30,7 @@ std::unique_ptr<Step> prepare_max_pool(const Span& span, const Binding& binding)
   });
 }
 
-Cover covers_max_pool_grad(const Rest& rest) {
+Cover covers_max_pool_grad(const RemainingOps& rest) {
   const auto* op = rest.get<MaxPoolGrad>(0);
   if (op == nullptr) return no_such_op(MaxPoolGrad::kName);
   return cover_unless(refuse_pool(op->shape, op->n(), {op->x, op->y, op->dy, op->dx}), 1);
@@ -49,7 +49,7 @@ std::unique_ptr<Step> prepare_max_pool_grad(const Span& span, const Binding& bin
   });
 }
 
-Cover covers_activation_pool(const Rest& rest) {
+Cover covers_activation_pool(const RemainingOps& rest) {
   return cover_activation_pool(rest, [](const Activation& activation, const MaxPool& pool) {
     if (!quads(pool.shape)) return std::string("takes windows of 2 x 2 with stride 2");
     return refuse_pool(pool.shape, pool.n(), {activation.x, activation.y, pool.y});
@@ -71,7 +71,7 @@ std::unique_ptr<Step> prepare_activation_pool(const Span& span, const Binding& b
   });
 }
 
-Cover covers_pool_activation_grad(const Rest& rest) {
+Cover covers_pool_activation_grad(const RemainingOps& rest) {
   return cover_pool_activation_grad(
       rest, [](const MaxPoolGrad& pool, const ActivationGrad& activation) {
         if (!quads(pool.shape)) return std::string("takes windows of 2 x 2 with stride 2");
@@ -93,7 +93,7 @@ std::unique_ptr<Step> prepare_pool_activation_grad(const Span& span, const Bindi
   });
 }
 
-Cover covers_avg_pool(const Rest& rest) {
+Cover covers_avg_pool(const RemainingOps& rest) {
   const auto* op = rest.get<AvgPool>(0);
   if (op == nullptr) return no_such_op(AvgPool::kName);
   return cover_unless(refuse_pool(op->shape, op->n(), {op->x, op->y}), 1);
@@ -112,7 +112,7 @@ std::unique_ptr<Step> prepare_avg_pool(const Span& span, const Binding& binding)
   });
 }
 
-Cover covers_avg_pool_grad(const Rest& rest) {
+Cover covers_avg_pool_grad(const RemainingOps& rest) {
   const auto* op = rest.get<AvgPoolGrad>(0);
   if (op == nullptr) return no_such_op(AvgPoolGrad::kName);
   return cover_unless(refuse_pool(op->shape, op->n(), {op->dy, op->dx}), 1);

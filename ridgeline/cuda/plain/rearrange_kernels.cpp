@@ -13,7 +13,7 @@ std::string refuse(const Value& from, const Value& to) {
   return refuse_floats({from, to});
 }
 
-Cover covers_pad(const Rest& rest) {
+Cover covers_pad(const RemainingOps& rest) {
   const auto* op = rest.get<Pad>(0);
   return op == nullptr ? no_such_op(Pad::kName) : cover_unless(refuse(op->x, op->y), 1);
 }
@@ -36,7 +36,7 @@ std::unique_ptr<Step> prepare_pad(const Span& span, const Binding& binding) {
   });
 }
 
-Cover covers_transpose(const Rest& rest) {
+Cover covers_transpose(const RemainingOps& rest) {
   const auto* op = rest.get<Transpose>(0);
   return op == nullptr ? no_such_op(Transpose::kName) : cover_unless(refuse(op->x, op->y), 1);
 }
@@ -65,7 +65,7 @@ UpsampleSize size_of(int64_t n, const UpsampleShape& shape) {
           shape.factor_h, shape.factor_w, shape.mode == UpsampleMode::bilinear};
 }
 
-Cover covers_upsample(const Rest& rest) {
+Cover covers_upsample(const RemainingOps& rest) {
   const auto* op = rest.get<Upsample>(0);
   return op == nullptr ? no_such_op(Upsample::kName) : cover_unless(refuse(op->x, op->y), 1);
 }
@@ -82,7 +82,7 @@ std::unique_ptr<Step> prepare_upsample(const Span& span, const Binding& binding)
   });
 }
 
-Cover covers_upsample_grad(const Rest& rest) {
+Cover covers_upsample_grad(const RemainingOps& rest) {
   const auto* op = rest.get<UpsampleGrad>(0);
   if (op == nullptr) return no_such_op(UpsampleGrad::kName);
   return cover_unless(refuse(op->dy, op->dx), 1);

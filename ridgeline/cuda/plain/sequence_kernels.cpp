@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kMostCodes = int64_t{1} << 30, kMostWidth = int64_t{65535} * 32;
 
-Cover covers_embedding(const Rest& rest) {
+Cover covers_embedding(const RemainingOps& rest) {
   const auto* op = rest.get<Embedding>(0);
   if (op == nullptr) return no_such_op(Embedding::kName);
   return cover_unless(refuse_floats({op->w, op->y}), 1);
@@ -27,7 +27,7 @@ std::unique_ptr<Step> prepare_embedding(const Span& span, const Binding& binding
   });
 }
 
-Cover covers_embedding_grad(const Rest& rest) {
+Cover covers_embedding_grad(const RemainingOps& rest) {
   const auto* op = rest.get<EmbeddingGrad>(0);
   if (op == nullptr) return no_such_op(EmbeddingGrad::kName);
   std::string reason = refuse_floats({op->dy, unless_mixed(op->dw, op->dy.dtype)});
@@ -57,7 +57,7 @@ StepChoice choice_of(const Op& op, const Binding& binding) {
           binding.read(op.lengths).template as<int32_t>()};
 }
 
-Cover covers_select(const Rest& rest) {
+Cover covers_select(const RemainingOps& rest) {
   const auto* op = rest.get<SelectTimestep>(0);
   if (op == nullptr) return no_such_op(SelectTimestep::kName);
   return cover_unless(refuse_floats({op->x, op->y}), 1);
@@ -75,7 +75,7 @@ std::unique_ptr<Step> prepare_select(const Span& span, const Binding& binding) {
   });
 }
 
-Cover covers_select_grad(const Rest& rest) {
+Cover covers_select_grad(const RemainingOps& rest) {
   const auto* op = rest.get<SelectTimestepGrad>(0);
   if (op == nullptr) return no_such_op(SelectTimestepGrad::kName);
   return cover_unless(refuse_floats({op->dy, op->dx}), 1);
@@ -93,7 +93,7 @@ std::unique_ptr<Step> prepare_select_grad(const Span& span, const Binding& bindi
   });
 }
 
-Cover covers_copy(const Rest& rest) {
+Cover covers_copy(const RemainingOps& rest) {
   const auto* op = rest.get<Copy>(0);
   if (op == nullptr) return no_such_op(Copy::kName);
   return op->from.dtype == op->to.dtype ? Cover::of(1) : Cover::no("copies within one type");

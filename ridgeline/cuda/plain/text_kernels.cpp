@@ -20,7 +20,7 @@ std::string refuse(const Op& op, const Values& values) {
   return reason;
 }
 
-Cover covers_conv(const Rest& rest) {
+Cover covers_conv(const RemainingOps& rest) {
   const auto* op = rest.get<OneHotConv1d>(0);
   if (op == nullptr) return no_such_op(OneHotConv1d::kName);
   return cover_unless(refuse(*op, {op->y, op->w, unless_mixed(op->b, op->y.dtype)}), 1);
@@ -40,7 +40,7 @@ std::unique_ptr<Step> prepare_conv(const Span& span, const Binding& binding) {
   });
 }
 
-Cover covers_grad(const Rest& rest) {
+Cover covers_grad(const RemainingOps& rest) {
   const auto* op = rest.get<OneHotConv1dGradW>(0);
   if (op == nullptr) return no_such_op(OneHotConv1dGradW::kName);
   const DType dtype = op->dy.dtype;

@@ -51,7 +51,7 @@ GemmTiling tiling_of(const ImageChunk& chunk, Pass pass, DType dtype, const Runt
   return gemm_tiling(chunk.out, chunk.taps, chunk.rows, width, sms);
 }
 
-Cover cover(const Rest& rest, const Conv2dShape& shape, int64_t n, const Values& values,
+Cover cover(const RemainingOps& rest, const Conv2dShape& shape, int64_t n, const Values& values,
             Pass pass) {
   std::string reason = refuse_floats(values);
   if (shape.groups != 1) reason = "takes one group";
@@ -88,7 +88,7 @@ cudaError_t first_error(std::initializer_list<cudaError_t> errors) {
   return cudaSuccess;
 }
 
-Cover covers_conv(const Rest& rest) {
+Cover covers_conv(const RemainingOps& rest) {
   const auto* op = rest.get<Conv2d>(0);
   if (op == nullptr) return no_such_op(Conv2d::kName);
   return cover(rest, op->shape, op->n(),
@@ -133,7 +133,7 @@ std::unique_ptr<Step> prepare_conv(const Span& span, const Binding& binding) {
   });
 }
 
-Cover covers_grad_x(const Rest& rest) {
+Cover covers_grad_x(const RemainingOps& rest) {
   const auto* op = rest.get<Conv2dGradX>(0);
   if (op == nullptr) return no_such_op(Conv2dGradX::kName);
   if (size_of(op->dy.dtype) == 2) return Cover::no("would round the taps' gradients to halves");
@@ -172,7 +172,7 @@ std::unique_ptr<Step> prepare_grad_x(const Span& span, const Binding& binding) {
   });
 }
 
-Cover covers_grad_w(const Rest& rest) {
+Cover covers_grad_w(const RemainingOps& rest) {
   const auto* op = rest.get<Conv2dGradW>(0);
   if (op == nullptr) return no_such_op(Conv2dGradW::kName);
   const DType dtype = op->x.dtype;

@@ -54,7 +54,7 @@ bool alike(const Update& a, const Update& b) {
 }
 
 template <typename Update>
-Cover covers_one(const Rest& rest) {
+Cover covers_one(const RemainingOps& rest) {
   const auto* op = rest.get<Update>(0);
   if (op == nullptr) return no_such_op(Update::kName);
   return cover_unless(refuse_types(*op), 1);
@@ -63,7 +63,7 @@ Cover covers_one(const Rest& rest) {
 // Takes as many consecutive updates as there are, because a launch costs more than updating a small
 // tensor.
 template <typename Update>
-Cover covers_run(const Rest& rest) {
+Cover covers_run(const RemainingOps& rest) {
   const auto* first = rest.get<Update>(0);
   if (first == nullptr) return no_such_op(Update::kName);
   size_t count = 0;
@@ -150,7 +150,7 @@ size_t launches_of(const GlobalNorm& op) {
   return std::max<size_t>(1, (op.grads.size() + kMostTensors - 1) / kMostTensors);
 }
 
-Cover covers_norm(const Rest& rest) {
+Cover covers_norm(const RemainingOps& rest) {
   const auto* op = rest.get<GlobalNorm>(0);
   if (op == nullptr) return no_such_op(GlobalNorm::kName);
   if (op->grads.empty()) return Cover::no("there are no gradients");
@@ -194,7 +194,7 @@ std::unique_ptr<Step> prepare_norm(const Span& span, const Binding& binding) {
   });
 }
 
-Cover covers_tick(const Rest& rest) {
+Cover covers_tick(const RemainingOps& rest) {
   return rest.get<Tick>(0) != nullptr ? Cover::of(1) : no_such_op(Tick::kName);
 }
 

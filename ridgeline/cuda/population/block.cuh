@@ -61,7 +61,7 @@ __device__ inline uint32_t to_numbers(uint32_t bytes) {
 }
 
 // The small data, after the first layer's weights.
-struct Rest {
+struct RemainingOps {
   MemberArgs member;
   float b1[128], b2[kClasses];
   int32_t samples[2][kRows];  // for this step and the next
@@ -92,7 +92,7 @@ struct Map {
   static __host__ __device__ int rest(int inputs) { return kW1 + inputs * kUnits * kWeightBytes; }
   // The master weights of w2, [16][64], follow the rest.
   static int bytes(int inputs) {
-    return rest(inputs) + int(sizeof(Rest)) + (kMasters ? kClasses * kUnits * 4 : 0);
+    return rest(inputs) + int(sizeof(RemainingOps)) + (kMasters ? kClasses * kUnits * 4 : 0);
   }
 
   // Byte offsets of two neighbouring positions; `position` is even.

@@ -10,7 +10,7 @@ namespace ridgeline::cuda::population {
 struct SampleBytes {
   const uint8_t* x[2];
 
-  __device__ SampleBytes(const MemberArgs& p, const Rest& rest, int now, const Lane& l,
+  __device__ SampleBytes(const MemberArgs& p, const RemainingOps& rest, int now, const Lane& l,
                          int inputs) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {

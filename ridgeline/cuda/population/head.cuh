@@ -78,7 +78,7 @@ __device__ inline void multiply_logits(char* shared, uint32_t staged, uint32_t w
 // product with h. This warp's contributions to the loss, the correct predictions and the gradient
 // of b2 go to `rest`.
 template <typename T>
-__device__ inline void loss(char* d_tile, Rest& rest, int now, const Lane& l, int classes,
+__device__ inline void loss(char* d_tile, RemainingOps& rest, int now, const Lane& l, int classes,
                             int batch, const float (&logits)[8], uint32_t (&d)[4]) {
   float sum = 0, columns[4] = {0, 0, 0, 0};
   int correct = 0;

@@ -7,7 +7,7 @@
 namespace ridgeline::cuda {
 namespace {
 
-MlpStepOps match(const Rest& rest) { return match_mlp_step(rest, {.adam = true}); }
+MlpStepOps match(const RemainingOps& rest) { return match_mlp_step(rest, {.adam = true}); }
 
 std::string refuse_types(const MlpStepOps::Layer& layer, DType dtype, bool copies) {
   const Value w = layer.adam_w != nullptr ? layer.adam_w->w : layer.sgd_w->w;
@@ -23,7 +23,7 @@ std::string refuse_types(const MlpStepOps::Layer& layer, DType dtype, bool copie
   return {};
 }
 
-std::string refuse(const Rest& rest, const MlpStepOps& step) {
+std::string refuse(const RemainingOps& rest, const MlpStepOps& step) {
   if (!step.refusal.empty()) return step.refusal;
   if (rest.begin != 0 || step.ops != rest.size()) return "covers whole programs only";
   if (step.layers.size() != 2) return "takes one hidden layer";
@@ -126,7 +126,7 @@ MemberArgs bind(const MlpStepOps& step, const Binding& binding) {
   return args;
 }
 
-Cover covers(const Rest& rest) {
+Cover covers(const RemainingOps& rest) {
   const MlpStepOps step = match(rest);
   if (std::string reason = refuse(rest, step); !reason.empty()) return Cover::no(reason);
   const PopulationLayout layout = population_layout(shape_of(step), false);

@@ -45,8 +45,8 @@ class Trainer {
         first_unit_(rank_ * kUnits),
         tick_(*p_.tick),
         order_(p_.order + *p_.first + int64_t(tick_) * launch.batch) {}
-  static __device__ Rest& rest(const LaunchArgs& launch, char* shared) {
-    return *reinterpret_cast<Rest*>(shared + M::rest(launch.inputs));
+  static __device__ RemainingOps& rest(const LaunchArgs& launch, char* shared) {
+    return *reinterpret_cast<RemainingOps*>(shared + M::rest(launch.inputs));
   }
 
   __device__ void run() {
@@ -291,7 +291,7 @@ class Trainer {
 
   const LaunchArgs& s_;
   char* shared_;
-  Rest& rest_;
+  RemainingOps& rest_;
   const MemberArgs& p_;
   float* w2_masters_;
   int rank_, first_unit_, tick_;

@@ -10,27 +10,29 @@ namespace ridgeline::cuda {
 namespace {
 
 // How a kernel calls cuDNN: which of its algorithms, and whether it takes half types.
-struct Way {
+struct CudnnVariant {
   const char* name;
   cudnnRNNAlgo_t algorithm;
   bool halves;
 };
-constexpr Way kWays[] = {{"cudnn.standard", CUDNN_RNN_ALGO_STANDARD, false},
-                         {"cudnn_half.standard", CUDNN_RNN_ALGO_STANDARD, true},
-                         {"cudnn_half.persistent", CUDNN_RNN_ALGO_PERSIST_STATIC, true},
-                         {"cudnn_half.persistent_dynamic", CUDNN_RNN_ALGO_PERSIST_DYNAMIC, true}};
+constexpr CudnnVariant kVariants[] = {
+    {"cudnn.standard", CUDNN_RNN_ALGO_STANDARD, false},
+    {"cudnn_half.standard", CUDNN_RNN_ALGO_STANDARD, true},
+    {"cudnn_half.persistent", CUDNN_RNN_ALGO_PERSIST_STATIC, true},
+    {"cudnn_half.persistent_dynamic", CUDNN_RNN_ALGO_PERSIST_DYNAMIC, true}};
 
-std::string refuse(const Rest& rest, const Rnn& op, const Way& way, const Values& values) {
+std::string refuse(const RemainingOps& rest, const Rnn& op, const CudnnVariant& variant,
+                   const Values& values) {
   const Cudnn& library = cuda_runtime(rest.runtime).cudnn();
   if (!library.refusal().empty()) return library.refusal();
   if (op.lengths) return "cuDNN wants lengths in the host's memory";
   if (op.shape.direction == Direction::reverse) return "cuDNN does not go backwards alone";
   std::string reason = refuse_floats(values);
-  if (reason.empty() && (size_of(op.x.dtype) == 2) != way.halves) {
-    reason = way.halves ? "is for halves" : "rounds sums of halves on the way: see cudnn_half";
+  if (reason.empty() && (size_of(op.x.dtype) == 2) != variant.halves) {
+    reason = variant.halves ? "is for halves" : "rounds partial sums to half: see cudnn_half";
   }
   if (reason.empty()) reason = recurrent::refuse_shape(op.shape);
-  if (reason.empty() && way.algorithm != CUDNN_RNN_ALGO_STANDARD &&
+  if (reason.empty() && variant.algorithm != CUDNN_RNN_ALGO_STANDARD &&
       (op.x.dtype != DType::fp16 || op.shape.hidden % 32 != 0)) {
     reason = "cuDNN's persistent kernels are for fp16 and multiples of 32 units";
   }
@@ -51,23 +53,24 @@ struct Memory {
   }
 };
 
-Cover cover(const Rest& rest, const Rnn& op, const Way& way, bool training, size_t ops) {
+Cover cover(const RemainingOps& rest, const Rnn& op, const CudnnVariant& variant, bool training,
+            size_t ops) {
   const CudnnRnn layer(cuda_runtime(rest.runtime).cudnn(), op, rest.program.precision,
-                       way.algorithm, training);
+                       variant.algorithm, training);
   if (!layer.refusal().empty()) return Cover::no(layer.refusal());
   WorkspaceSlices slices;
   Memory(layer, op, training, slices);
   return cover_unless({}, ops, slices.total());
 }
 
-Cover covers_forward(const Rest& rest, const Way& way) {
+Cover covers_forward(const RemainingOps& rest, const CudnnVariant& variant) {
   const auto* op = rest.get<Rnn>(0);
   if (op == nullptr) return no_such_op(Rnn::kName);
   if (op->reserve) return Cover::no("keeps no reserve for our backward ops");
   std::string reason = refuse(
-      rest, *op, way, values_of(op->weights, {op->x, op->y, op->h0, op->c0, op->hT, op->cT}));
+      rest, *op, variant, values_of(op->weights, {op->x, op->y, op->h0, op->c0, op->hT, op->cT}));
   if (!reason.empty()) return Cover::no(std::move(reason));
-  return cover(rest, *op, way, false, 1);
+  return cover(rest, *op, variant, false, 1);
 }
 
 // A layer's forward and backward ops that are adjacent: a program has no value for what cuDNN keeps
@@ -87,7 +90,7 @@ struct Training {
     ops = grad_x != nullptr ? 4 : 3;
     grad_w = get.template operator()<RnnGradW>(ops - 1);
   }
-  static Training at(const Rest& rest) {
+  static Training at(const RemainingOps& rest) {
     return Training([&]<typename T>(size_t i) { return rest.get<T>(i); });
   }
   static Training at(const Span& span) {
@@ -111,10 +114,10 @@ struct Training {
   }
 };
 
-Cover covers_training(const Rest& rest, const Way& way) {
+Cover covers_training(const RemainingOps& rest, const CudnnVariant& variant) {
   const Training t = Training::at(rest);
   if (!t.belong()) return Cover::no("no layer's forward and backward ops in a row");
-  std::string reason = refuse(rest, *t.rnn, way, t.floats());
+  std::string reason = refuse(rest, *t.rnn, variant, t.floats());
   Values inside{t.grad->gate_gradients};
   if (t.rnn->reserve) inside.push_back(t.rnn->reserve);
   for (const Value& value : inside) {
@@ -123,7 +126,7 @@ Cover covers_training(const Rest& rest, const Way& way) {
     }
   }
   if (!reason.empty()) return Cover::no(std::move(reason));
-  Cover found = cover(rest, *t.rnn, way, true, t.ops);
+  Cover found = cover(rest, *t.rnn, variant, true, t.ops);
   for (const Value& value : inside) found.skips.push_back(value.id);
   return found;
 }
@@ -174,10 +177,10 @@ struct Prepared {
   CudnnRnn::Operands operands;
   std::vector<Part> weights;
 
-  Prepared(const Rnn& op, const Way& way, bool training, Precision precision,
+  Prepared(const Rnn& op, const CudnnVariant& variant, bool training, Precision precision,
            const Binding& binding, WorkspaceSlices slices)
       : layer(std::make_shared<CudnnRnn>(cuda_runtime(binding.runtime()).cudnn(), op, precision,
-                                         way.algorithm, training)),
+                                         variant.algorithm, training)),
         memory(*layer, op, training, slices) {
     const auto read = [&](const Value& v) { return binding.read(v).data; };
     const auto write = [&](const Value& v) { return binding.write(v).data; };
@@ -187,9 +190,10 @@ struct Prepared {
   }
 };
 
-std::unique_ptr<Step> prepare_forward(const Span& span, const Binding& binding, const Way& way) {
+std::unique_ptr<Step> prepare_forward(const Span& span, const Binding& binding,
+                                      const CudnnVariant& variant) {
   const auto& op = span.get<Rnn>(0);
-  const Prepared p(op, way, false, span.program.precision, binding,
+  const Prepared p(op, variant, false, span.program.precision, binding,
                    WorkspaceSlices(binding.workspace()));
   const std::string what = describe(span.op(0));
   return launch_step(binding, what, [=](cudaStream_t stream) {
@@ -199,9 +203,10 @@ std::unique_ptr<Step> prepare_forward(const Span& span, const Binding& binding, 
   });
 }
 
-std::unique_ptr<Step> prepare_training(const Span& span, const Binding& binding, const Way& way) {
+std::unique_ptr<Step> prepare_training(const Span& span, const Binding& binding,
+                                       const CudnnVariant& variant) {
   const Training t = Training::at(span);
-  const Prepared p(*t.rnn, way, true, span.program.precision, binding,
+  const Prepared p(*t.rnn, variant, true, span.program.precision, binding,
                    WorkspaceSlices(binding.workspace()));
   const auto read = [&](const Value& v) { return binding.read(v).data; };
   const auto write = [&](const Value& v) { return binding.write(v).data; };
@@ -225,12 +230,12 @@ std::unique_ptr<Step> prepare_training(const Span& span, const Binding& binding,
 
 KernelTable cudnn_rnn_kernels(bool halves) {
   KernelTable table;
-  for (const Way& way : kWays) {
-    if (way.halves != halves) continue;
-    table.push_back(
-        cuda_kernel(fmt::format("cuda.rnn.{}", way.name), covers_forward, prepare_forward, way));
-    table.push_back(cuda_kernel(fmt::format("cuda.rnn_training.{}", way.name), covers_training,
-                                prepare_training, way));
+  for (const CudnnVariant& variant : kVariants) {
+    if (variant.halves != halves) continue;
+    table.push_back(cuda_kernel(fmt::format("cuda.rnn.{}", variant.name), covers_forward,
+                                prepare_forward, variant));
+    table.push_back(cuda_kernel(fmt::format("cuda.rnn_training.{}", variant.name), covers_training,
+                                prepare_training, variant));
   }
   return with_traits({.precisions = halves ? kHalves : kFp64AndFp32,
                       .library = Library::cudnn,

@@ -66,7 +66,7 @@ struct BackwardLoop {
   }
 };
 
-Cover covers_backward(const Rest& rest, const LoopOptions& options) {
+Cover covers_backward(const RemainingOps& rest, const LoopOptions& options) {
   const auto* op = rest.get<RnnGrad>(0);
   if (op == nullptr) return no_such_op(RnnGrad::kName);
   std::string reason = refuse_floats(floats_of(*op));

@@ -134,7 +134,7 @@ struct ForwardLoop {
   }
 };
 
-std::string refuse_forward(const Rest& rest, const Rnn& op, const LoopOptions& options) {
+std::string refuse_forward(const RemainingOps& rest, const Rnn& op, const LoopOptions& options) {
   std::string reason = refuse_floats(floats_of(op));
   if (reason.empty()) reason = refuse_shape(op.shape);
   if (!reason.empty()) return reason;
@@ -154,7 +154,7 @@ std::string refuse_forward(const Rest& rest, const Rnn& op, const LoopOptions& o
                         options.proposal);
 }
 
-Cover covers_forward(const Rest& rest, const LoopOptions& options) {
+Cover covers_forward(const RemainingOps& rest, const LoopOptions& options) {
   const auto* op = rest.get<Rnn>(0);
   if (op == nullptr) return no_such_op(Rnn::kName);
   std::string reason = refuse_forward(rest, *op, options);

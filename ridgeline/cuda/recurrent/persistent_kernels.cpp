@@ -24,7 +24,7 @@ PersistentLayout backward_layout(const RnnGrad& op, const Runtime& runtime, Pers
 }
 
 template <typename Form>
-Cover covers_forward(const Rest& rest, Form form) {
+Cover covers_forward(const RemainingOps& rest, Form form) {
   const auto* op = rest.get<Rnn>(0);
   if (op == nullptr) return no_such_op(Rnn::kName);
   std::string reason = refuse_forward(*op);
@@ -72,7 +72,7 @@ auto forward_pass(const Rnn& op, int64_t d, Form form, Precision precision,
   return pass;
 }
 
-Cover covers_backward(const Rest& rest, PersistentForm form) {
+Cover covers_backward(const RemainingOps& rest, PersistentForm form) {
   const auto* op = rest.get<RnnGrad>(0);
   if (op == nullptr) return no_such_op(RnnGrad::kName);
   std::string reason = refuse_pass(op->shape, op->dy.dtype);

@@ -44,7 +44,7 @@ struct GradXMemory {
   }
 };
 
-Cover covers_grad_x(const Rest& rest, const Choice& choice) {
+Cover covers_grad_x(const RemainingOps& rest, const Choice& choice) {
   const auto* op = rest.get<RnnGradX>(0);
   if (op == nullptr) return no_such_op(RnnGradX::kName);
   std::string reason =
@@ -131,7 +131,7 @@ struct GradWProducts {
                             precision)) {}
 };
 
-Cover covers_grad_w(const Rest& rest, const Choice& choice) {
+Cover covers_grad_w(const RemainingOps& rest, const Choice& choice) {
   const auto* op = rest.get<RnnGradW>(0);
   if (op == nullptr) return no_such_op(RnnGradW::kName);
   const DType dtype = op->x.dtype;

@@ -7,7 +7,7 @@ namespace {
 using namespace recurrent;
 
 // How many stacked layers there are from here on that are alike except for the first one's input.
-size_t stacked_layers(const Rest& rest) {
+size_t stacked_layers(const RemainingOps& rest) {
   const auto* first = rest.get<Rnn>(0);
   if (first == nullptr) return 0;
   size_t count = 1;
@@ -31,7 +31,7 @@ PersistentLayout layout_of(const Rnn& op, size_t layers, const Runtime& runtime,
 }
 
 // Covers all layers, or as many of them as fit.
-Cover covers_stack(const Rest& rest, PersistentForm form) {
+Cover covers_stack(const RemainingOps& rest, PersistentForm form) {
   size_t layers = stacked_layers(rest);
   if (layers < 2) return Cover::no("no two layers of equal width on each other");
   const Rnn& op = *rest.get<Rnn>(0);

@@ -19,7 +19,7 @@ struct BiasActivation {
   ActivationFn activation;
 
   template <ActivationFn kActivation>
-  struct Way {
+  struct With {
     T* y;
     const T* bias;
     int columns;
@@ -34,15 +34,15 @@ struct BiasActivation {
   __device__ void visit(F f) const {
     switch (activation) {
       case ActivationFn::relu:
-        return f(Way<ActivationFn::relu>{y, bias, columns});
+        return f(With<ActivationFn::relu>{y, bias, columns});
       case ActivationFn::tanh:
-        return f(Way<ActivationFn::tanh>{y, bias, columns});
+        return f(With<ActivationFn::tanh>{y, bias, columns});
       case ActivationFn::sigmoid:
-        return f(Way<ActivationFn::sigmoid>{y, bias, columns});
+        return f(With<ActivationFn::sigmoid>{y, bias, columns});
       case ActivationFn::gelu:
-        return f(Way<ActivationFn::gelu>{y, bias, columns});
+        return f(With<ActivationFn::gelu>{y, bias, columns});
       case ActivationFn::none:
-        return f(Way<ActivationFn::none>{y, bias, columns});
+        return f(With<ActivationFn::none>{y, bias, columns});
     }
   }
   __device__ void meanwhile() const {}

@@ -22,7 +22,7 @@ struct HeadOps {
   const Value& dz() const { return slope != nullptr ? slope->dx : grad_x->dx; }
 };
 
-HeadOps match_head(const Rest& rest) {
+HeadOps match_head(const RemainingOps& rest) {
   HeadOps found;
   found.linear = rest.get<Linear>(0);
   found.loss = rest.get<SoftmaxXent>(1);
@@ -100,7 +100,7 @@ struct HeadWorkspace {
   }
 };
 
-Cover covers(const Rest& rest) {
+Cover covers(const RemainingOps& rest) {
   const HeadOps head = match_head(rest);
   if (std::string reason = refuse(head); !reason.empty()) return Cover::no(reason);
   const HeadLayout layout = layout_of(*head.linear);

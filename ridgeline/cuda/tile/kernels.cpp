@@ -11,7 +11,8 @@ namespace {
 constexpr int kProposals = 2;
 
 template <typename Op>
-Cover cover(const Rest& rest, const Op& op, const Values& values, size_t ops, int proposal) {
+Cover cover(const RemainingOps& rest, const Op& op, const Values& values, size_t ops,
+            int proposal) {
   std::string reason = refuse_tile_type(values[0].dtype);
   if (reason.empty()) reason = refuse_floats(values);
   if (reason.empty()) reason = refuse_large({op.n(), op.in(), op.out()});
@@ -20,32 +21,32 @@ Cover cover(const Rest& rest, const Op& op, const Values& values, size_t ops, in
   return cover_unless({}, ops, tile_choice(math, op, proposal).workspace);
 }
 
-Cover covers_linear(const Rest& rest, int proposal) {
+Cover covers_linear(const RemainingOps& rest, int proposal) {
   const auto* op = rest.get<Linear>(0);
   if (op == nullptr) return no_such_op(Linear::kName);
   return cover(rest, *op, {op->x, op->w, op->b, op->y}, 1, proposal);
 }
 
-Cover covers_linear_activation(const Rest& rest, int proposal) {
+Cover covers_linear_activation(const RemainingOps& rest, int proposal) {
   return cover_linear_activation(rest, [&](const Linear& op, const Activation& f) {
     if (!has_activation_fn(f.kind)) return Cover::no(kNoActivationFn);
     return cover(rest, op, {op.x, op.w, op.b, f.y}, 2, proposal);
   });
 }
 
-Cover covers_grad_x(const Rest& rest, int proposal) {
+Cover covers_grad_x(const RemainingOps& rest, int proposal) {
   const auto* op = rest.get<LinearGradX>(0);
   if (op == nullptr) return no_such_op(LinearGradX::kName);
   return cover(rest, *op, {op->dy, op->w, op->dx}, 1, proposal);
 }
 
-Cover covers_grad_w(const Rest& rest, int proposal) {
+Cover covers_grad_w(const RemainingOps& rest, int proposal) {
   const auto* op = rest.get<LinearGradW>(0);
   if (op == nullptr) return no_such_op(LinearGradW::kName);
   return cover(rest, *op, {op->x, op->dy, op->dw, op->db}, 1, proposal);
 }
 
-Cover covers_grad_w_sgd(const Rest& rest, int proposal) {
+Cover covers_grad_w_sgd(const RemainingOps& rest, int proposal) {
   return cover_grad_with_updates(rest, [&](const GradWithUpdates& found) {
     return cover(rest, *found.grad, found.values, found.ops, proposal);
   });
@@ -124,7 +125,7 @@ std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding, i
 KernelTable tile_kernels() {
   struct Family {
     const char* name;
-    Cover (*covers)(const Rest&, int proposal);
+    Cover (*covers)(const RemainingOps&, int proposal);
     std::unique_ptr<Step> (*prepare)(const Span&, const Binding&, int proposal);
   };
   const Family families[] = {

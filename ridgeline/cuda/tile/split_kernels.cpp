@@ -6,7 +6,7 @@
 namespace ridgeline::cuda {
 namespace {
 
-Cover cover_split(const Rest& rest, const Linear& op, const Values& values, size_t ops) {
+Cover cover_split(const RemainingOps& rest, const Linear& op, const Values& values, size_t ops) {
   if (values[0].dtype != DType::fp32) return Cover::no("takes fp32 only");
   std::string reason = refuse_floats(values);
   if (reason.empty()) reason = refuse_large({op.n(), op.in(), op.out()});
@@ -16,13 +16,13 @@ Cover cover_split(const Rest& rest, const Linear& op, const Values& values, size
                       linear_split_workspace(op.n(), op.in(), op.out(), sms));
 }
 
-Cover covers_split(const Rest& rest) {
+Cover covers_split(const RemainingOps& rest) {
   const auto* op = rest.get<Linear>(0);
   if (op == nullptr) return no_such_op(Linear::kName);
   return cover_split(rest, *op, {op->x, op->w, op->b, op->y}, 1);
 }
 
-Cover covers_split_activation(const Rest& rest) {
+Cover covers_split_activation(const RemainingOps& rest) {
   return cover_linear_activation(rest, [&](const Linear& op, const Activation& f) {
     if (!has_activation_fn(f.kind)) return Cover::no(kNoActivationFn);
     return cover_split(rest, op, {op.x, op.w, op.b, f.y}, 2);

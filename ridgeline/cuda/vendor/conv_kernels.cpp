@@ -118,7 +118,7 @@ class Operands {
 };
 
 template <typename Op>
-Cover covers(const Rest& rest, int proposal) {
+Cover covers(const RemainingOps& rest, int proposal) {
   const auto* op = rest.get<Op>(0);
   if (op == nullptr) return no_such_op(Op::kName);
   const Cudnn& library = cuda_runtime(rest.runtime).cudnn();
@@ -131,7 +131,7 @@ Cover covers(const Rest& rest, int proposal) {
   if (!reason.empty()) return Cover::no(reason);
   const ConvProblem problem = problem_of(*op, rest.program.precision);
   const auto bytes = library.conv_plans(problem).workspace(proposal);
-  if (!bytes) return Cover::no(fmt::format("cuDNN offers fewer than {} ways", proposal + 1));
+  if (!bytes) return Cover::no(fmt::format("cuDNN offers fewer than {} algorithms", proposal + 1));
   return cover_unless({}, 1, Operands(problem, {}, nullptr).bytes() + *bytes);
 }
 
@@ -209,7 +209,7 @@ std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding, i
 KernelTable cudnn_kernels() {
   struct Family {
     const char* name;
-    Cover (*covers)(const Rest&, int proposal);
+    Cover (*covers)(const RemainingOps&, int proposal);
     std::unique_ptr<Step> (*prepare)(const Span&, const Binding&, int proposal);
   };
   const Family families[] = {{"conv2d", covers<Conv2d>, prepare_conv},

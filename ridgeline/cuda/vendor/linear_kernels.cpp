@@ -89,7 +89,7 @@ Recipe recipe(const CublasLt& library, const LinearGradW& op, Precision precisio
 }
 
 // Why cuBLASLt cannot take these operands.
-std::string refuse(const Rest& rest, const Values& values) {
+std::string refuse(const RemainingOps& rest, const Values& values) {
   const CublasLt& library = cuda_runtime(rest.runtime).cublaslt();
   if (!library.refusal().empty()) return library.refusal();
   for (const Value& value : values) {
@@ -98,7 +98,7 @@ std::string refuse(const Rest& rest, const Values& values) {
   return refuse_floats(values);
 }
 
-Cover cover(const Rest& rest, const Product& product, size_t ops, int proposal) {
+Cover cover(const RemainingOps& rest, const Product& product, size_t ops, int proposal) {
   const CublasLt& library = cuda_runtime(rest.runtime).cublaslt();
   const PreparedProduct prepared(library, product, nullptr, kProposals);
   if (prepared.algorithms() == 0) return Cover::no("cuBLASLt does not compute this product");
@@ -108,7 +108,7 @@ Cover cover(const Rest& rest, const Product& product, size_t ops, int proposal) 
   return cover_unless({}, ops, product_workspace(product) + kWorkspaceAlignment);
 }
 
-Cover covers_linear(const Rest& rest, int proposal) {
+Cover covers_linear(const RemainingOps& rest, int proposal) {
   const auto* op = rest.get<Linear>(0);
   if (op == nullptr) return no_such_op(Linear::kName);
   std::string reason = refuse(rest, {op->x, op->w, unless_accumulator(op->b, op->x.dtype), op->y});
@@ -121,7 +121,7 @@ Cover covers_linear(const Rest& rest, int proposal) {
   return cover(rest, recipe(library, *op, rest.program.precision).product, 1, proposal);
 }
 
-Cover covers_linear_relu(const Rest& rest, int proposal) {
+Cover covers_linear_relu(const RemainingOps& rest, int proposal) {
   const auto* linear = rest.get<Linear>(0);
   const auto* activation = rest.get<Activation>(1);
   if (linear == nullptr || activation == nullptr || activation->x.id != linear->y.id ||
@@ -142,7 +142,7 @@ Cover covers_linear_relu(const Rest& rest, int proposal) {
   return both;
 }
 
-Cover covers_grad_x(const Rest& rest, int proposal) {
+Cover covers_grad_x(const RemainingOps& rest, int proposal) {
   const auto* op = rest.get<LinearGradX>(0);
   if (op == nullptr) return no_such_op(LinearGradX::kName);
   const std::string reason = refuse(rest, {op->dy, op->w, op->dx});
@@ -150,7 +150,7 @@ Cover covers_grad_x(const Rest& rest, int proposal) {
   return cover(rest, product_of(*op, rest.program.precision), 1, proposal);
 }
 
-Cover covers_grad_w(const Rest& rest, int proposal) {
+Cover covers_grad_w(const RemainingOps& rest, int proposal) {
   const auto* op = rest.get<LinearGradW>(0);
   if (op == nullptr) return no_such_op(LinearGradW::kName);
   const DType factors = op->x.dtype;
@@ -243,7 +243,7 @@ std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding, i
 KernelTable cublaslt_kernels() {
   struct Family {
     const char* name;
-    Cover (*covers)(const Rest&, int proposal);
+    Cover (*covers)(const RemainingOps&, int proposal);
     std::unique_ptr<Step> (*prepare)(const Span&, const Binding&, int proposal);
     Precisions precisions = kEveryPrecision;
   };
