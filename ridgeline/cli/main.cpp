@@ -139,7 +139,7 @@ int run(int argc, char** argv) {
     // A misspelt word is reported as "a command is required" or "extras": name the word.
     if (!app.remaining(true).empty())
       return fail(exit_code(ErrorKind::usage), unknown(app, argc, argv));
-    // Of a command that has others below it, these are what was missing.
+    // A command that has others below it is answered with their list.
     const CLI::App& command = deepest(app);
     if (command.get_require_subcommand_min() > 0) {
       write_stderr(command.help() + "\n");

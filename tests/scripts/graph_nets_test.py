@@ -11,14 +11,8 @@ import tempfile
 sys.dont_write_bytecode = True
 import tool
 
-try:
-    import numpy as np
-except ImportError:
-    if "RIDGELINE_NUMPY_SOUGHT" not in os.environ and os.path.exists("/usr/bin/python3"):
-        os.execve("/usr/bin/python3", ["/usr/bin/python3", *sys.argv],
-                  dict(os.environ, RIDGELINE_NUMPY_SOUGHT="1"))
-    print("skipped: needs NumPy: install python3-numpy")
-    sys.exit(77)
+tool.need("numpy")
+import numpy as np
 
 CPU = ("--device", "cpu", "--no-tune")
 

@@ -1,4 +1,4 @@
-"""Own data beyond tables: large arrays stay in their files, safetensors and raw numbers are read, categories are learnt
+"""A user's data beyond tables: large arrays stay in their files, safetensors and raw numbers are read, categories are learnt
 as embeddings with PyTorch's curve, each fold learns its own scaling, and a gzip bomb is refused."""
 
 import gzip
