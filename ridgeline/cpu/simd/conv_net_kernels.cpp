@@ -4,10 +4,10 @@
 #include <atomic>
 #include <unordered_map>
 
+#include "ridgeline/cpu/simd/conv_net_layers.h"
 #include "ridgeline/cpu/simd/kernel.h"
 #include "ridgeline/cpu/simd/nhwc_conv.h"
 #include "ridgeline/cpu/simd/weight_memory.h"
-#include "ridgeline/cpu/simd/winograd1d_conv.h"
 
 // The convolutional part of a net as one kernel for inference: convolutions with their activations
 // and residual sums, and pools, on images in channels-last layout, with weights packed when it is
@@ -21,176 +21,6 @@ namespace {
 constexpr double kLeastFlops = 2e6;
 // Images a thread must have before threads take images of their own.
 constexpr int64_t kImagesPerThread = 4;
-
-// A convolution or a pool with what is fused into it.
-struct Layer {
-  const Conv2d* conv = nullptr;  // or
-  const MaxPool* max = nullptr;  // or
-  const AvgPool* average = nullptr;
-  SimdActivation act{}, after{};
-  Value x{}, residual{}, y{};
-
-  Image in() const {
-    return conv != nullptr ? conv->shape.in : max != nullptr ? max->shape.in : average->shape.in;
-  }
-  Image out() const {
-    return conv != nullptr  ? conv->shape.out()
-           : max != nullptr ? max->shape.out()
-                            : average->shape.out();
-  }
-  // Whether winograd1d_conv.h computes it: a convolution of a signal over many channels.
-  bool winograd1d() const {
-    if (conv == nullptr || residual || after != SimdActivation::none) return false;
-    if (act != SimdActivation::none && act != SimdActivation::relu) return false;
-    const Conv2dShape& s = conv->shape;
-    const Slide& right = s.window.w;
-    constexpr int64_t kFewest = 32;  // with fewer the bound of a direct sum is too tight
-    return s.in.h == 1 && s.window.h == Slide{} && s.groups == 1 && right.kernel >= 3 &&
-           right.kernel <= 7 && right == Slide{right.kernel} && s.in.c >= kFewest &&
-           s.k % kWinograd1dPanel == 0;
-  }
-  Winograd1dShape winograd1d_shape(int64_t images) const {
-    const Conv2dShape& s = conv->shape;
-    return {images, s.in.w, nhwc_pixel(s.in.c), s.k, s.window.w.kernel, act == SimdActivation::relu,
-            false};
-  }
-};
-
-bool increases(SimdActivation act) {
-  return act == SimdActivation::tanh || act == SimdActivation::sigmoid ||
-         act == SimdActivation::softplus;
-}
-
-// The layers of the longest stretch of ops whose values but the last stay inside.
-class Stretch {
- public:
-  Stretch(const Rest& rest, size_t most) : rest_(rest) {
-    size_t layers = 0;
-    for (size_t count = 0; rest.begin + count < rest.program.ops.size() && count < most; ++count) {
-      if (rest.looks != nullptr) ++*rest.looks;
-      at_ = rest.begin + count;
-      why_ = std::visit([this](const auto& op) { return take(op); }, rest.program.ops[at_]);
-      if (!why_.empty()) break;
-      written_.push_back(layers_.back().y.id);
-      if (before_ < int64_t(at_ + 1)) {  // nothing but the last result is read later
-        ops_ = count + 1;
-        layers = layers_.size();
-        ended_ = layers_.back();
-      }
-    }
-    layers_.resize(layers);
-    if (layers > 0) layers_.back() = ended_;
-    written_.resize(ops_);
-    if (!written_.empty()) written_.pop_back();
-    has_conv_ = std::ranges::any_of(layers_, [](const Layer& each) { return each.conv; });
-  }
-
-  size_t ops() const { return has_conv_ ? ops_ : 0; }
-  const std::string& why() const { return why_; }
-  const std::vector<Layer>& layers() const { return layers_; }
-  const std::vector<ValueId>& inner() const { return written_; }
-  int64_t n() const { return layers_.front().x.shape[0]; }
-
- private:
-  static constexpr int64_t kForever = INT64_MAX;
-
-  int64_t last_read(const Value& value) const {
-    const bool inside = rest_.program.info(value.id).role == Role::temp;
-    return inside ? rest_.program.last_read(value.id) : kForever;
-  }
-  bool known(const Value& value) const {
-    return layers_.empty() || value.id == layers_.front().x.id ||
-           std::ranges::any_of(layers_, [&](const Layer& each) { return each.y.id == value.id; });
-  }
-  bool fixed(const Value& value) const {
-    const Role role = value ? rest_.program.info(value.id).role : Role::param;
-    return role == Role::param || role == Role::copy;
-  }
-  // Whether only this op reads what the last layer gives.
-  bool only_here(const Value& value) const {
-    return !layers_.empty() && layers_.back().y.id == value.id && last_read(value) == int64_t(at_);
-  }
-  void push(Layer layer) {
-    if (!layers_.empty()) before_ = std::max(before_, last_read(layers_.back().y));
-    layers_.push_back(std::move(layer));
-  }
-
-  std::string take(const Conv2d& op) {
-    const Conv2dShape& s = op.shape;
-    for (const Value& each : {op.x, op.w, op.b, op.y}) {
-      if (each && each.dtype != DType::fp32) return "takes fp32 only";
-    }
-    if (op.x.shape.numel() == 0 || op.y.shape.numel() == 0) return "empty";
-    if (!fixed(op.w) || !fixed(op.b)) return "takes weights that do not change";
-    if (s.groups != 1 && (s.groups != s.in.c || s.groups != s.k)) {
-      return "takes one group, or one for each channel";
-    }
-    if (!known(op.x)) return "reads a value from before";
-    push({.conv = &op, .x = op.x, .y = op.y});
-    return {};
-  }
-  std::string take(const MaxPool& op) { return take_pool(op, {.max = &op, .x = op.x, .y = op.y}); }
-  std::string take(const AvgPool& op) {
-    return take_pool(op, {.average = &op, .x = op.x, .y = op.y});
-  }
-  template <typename Pool>
-  std::string take_pool(const Pool& op, Layer layer) {
-    if (op.x.dtype != DType::fp32 || op.x.shape.numel() == 0) return "takes fp32 only";
-    if (!known(op.x)) return "reads a value from before";
-    // The largest of increasing functions is the function of the largest, which is less work.
-    if (layer.max != nullptr && only_here(op.x) && increases(layers_.back().act) &&
-        !layers_.back().residual) {
-      std::swap(layer.act, layers_.back().act);
-    }
-    push(std::move(layer));
-    return {};
-  }
-  std::string take(const Activation& op) {
-    if (!only_here(op.x) || op.y.dtype != DType::fp32) return "follows no layer alone";
-    Layer& layer = layers_.back();
-    const bool first = layer.act == SimdActivation::none && !layer.residual;
-    if (!first && (layer.conv == nullptr || layer.after != SimdActivation::none)) {
-      return "takes one activation";
-    }
-    (first ? layer.act : layer.after) = simd_activation(op);
-    layer.y = op.y;
-    return {};
-  }
-  std::string take(const Add& op) {
-    if (op.xs.size() != 2 || op.scale != 1 || op.xs[0].id == op.xs[1].id) return "adds two values";
-    const Value &last = only_here(op.xs[1]) ? op.xs[1] : op.xs[0],
-                &other = only_here(op.xs[1]) ? op.xs[0] : op.xs[1];
-    if (!only_here(last) || !known(other)) return "adds to what it has just computed";
-    Layer& layer = layers_.back();
-    if (layer.conv == nullptr || layer.residual || layer.after != SimdActivation::none ||
-        image_of(other) != layer.out()) {
-      return "adds once to a convolution of the same image";
-    }
-    layer.residual = other;
-    layer.y = op.y;
-    return {};
-  }
-  template <typename Other>
-  std::string take(const Other&) {
-    return "the next op is none that a convolutional net takes";
-  }
-  Image image_of(const Value& value) const {
-    for (const Layer& each : layers_) {
-      if (each.y.id == value.id) return each.out();
-    }
-    return layers_.front().in();
-  }
-
-  const Rest& rest_;
-  size_t at_ = 0;
-  std::vector<Layer> layers_;
-  Layer ended_;
-  std::vector<ValueId> written_;
-  int64_t before_ = -1;  // the last op that reads a value from before the last layer
-  size_t ops_ = 0;
-  std::string why_;
-  bool has_conv_ = false;
-};
 
 // Where the images of a value lie in the memory of a team of threads.
 struct Place {
@@ -208,10 +38,10 @@ struct Place {
 // The values of a stretch in memory: those that are needed at once lie apart.
 class Places {
  public:
-  Places(const std::vector<Layer>& layers, int64_t images) {
+  Places(const std::vector<ConvNetLayer>& layers, int64_t images) {
     add(layers.front().x, layers.front().in(), 0);
     for (size_t i = 0; i < layers.size(); ++i) {
-      const Layer& layer = layers[i];
+      const ConvNetLayer& layer = layers[i];
       Place& x = of(layer.x);
       x.last = i + 1;
       if (layer.conv != nullptr) {
@@ -260,12 +90,12 @@ struct Sharing {
   int64_t images = 1;  // that a team takes through the layers at a time
   int teams = 1, threads = 1;
 
-  Sharing(const Stretch& stretch, int all) {
+  Sharing(const ConvNetLayers& net, int all) {
     double flops = 0;
-    for (const Layer& layer : stretch.layers()) {
+    for (const ConvNetLayer& layer : net.layers) {
       if (layer.conv != nullptr) flops += layer.conv->flops();
     }
-    const int64_t n = stretch.n();
+    const int64_t n = net.n();
     if (flops < kLeastFlops || all == 1 || n >= kImagesPerThread * all) {
       teams = flops < kLeastFlops ? 1 : all;
     } else {
@@ -276,9 +106,9 @@ struct Sharing {
 };
 
 // Floats that a thread needs for itself.
-size_t own_floats(const Stretch& stretch) {
+size_t own_floats(const ConvNetLayers& net) {
   int64_t most = 0;
-  for (const Layer& layer : stretch.layers()) {
+  for (const ConvNetLayer& layer : net.layers) {
     if (layer.winograd1d()) most = std::max(most, layer.winograd1d_shape(1).thread_elements());
   }
   return align_up(size_t(most) * sizeof(float)) / sizeof(float);
@@ -286,17 +116,17 @@ size_t own_floats(const Stretch& stretch) {
 
 class ConvNetStep final : public Step {
  public:
-  ConvNetStep(const Stretch& stretch, const Binding& binding)
+  ConvNetStep(const ConvNetLayers& net, const Binding& binding)
       : pool_(&cpu_runtime(binding.runtime()).pool()),
-        sharing_(stretch, pool_->size()),
-        places_(stretch.layers(), sharing_.images),
-        n_(stretch.n()),
-        input_(binding.read(stretch.layers().front().x).as<float>()),
-        output_(binding.write(stretch.layers().back().y).as<float>()),
-        own_floats_(own_floats(stretch)),
+        sharing_(net, pool_->size()),
+        places_(net.layers, sharing_.images),
+        n_(net.n()),
+        input_(binding.read(net.layers.front().x).as<float>()),
+        output_(binding.write(net.layers.back().y).as<float>()),
+        own_floats_(own_floats(net)),
         own_(reinterpret_cast<float*>(binding.workspace())),
         scratch_(own_ + own_floats_ * size_t(pool_->size())) {
-    for (const Layer& layer : stretch.layers()) {
+    for (const ConvNetLayer& layer : net.layers) {
       Bound& bound = layers_.emplace_back();
       bound.layer = layer;
       if (layer.conv == nullptr) continue;
@@ -331,7 +161,7 @@ class ConvNetStep final : public Step {
 
  private:
   struct Bound {
-    Layer layer;
+    ConvNetLayer layer;
     std::unique_ptr<NhwcConv> conv;
     std::unique_ptr<WeightMemory> weights;
     Winograd1dArgs winograd1d{};  // without x and y, if there is no conv
@@ -369,7 +199,7 @@ class ConvNetStep final : public Step {
     const auto wait = [&] {
       if (sharing_.threads > 1) pool_->barrier();
     };
-    const Layer& begin = layers_.front().layer;
+    const ConvNetLayer& begin = layers_.front().layer;
     const NhwcImages x = images_of(begin.x, team);
     nhwc_load(input_ + first * begin.in().numel(), begin.in(), x, mine(count, thread));
     border(begin.x, x, count, thread);
@@ -394,7 +224,7 @@ class ConvNetStep final : public Step {
   }
 
   void compute(const Bound& bound, const NhwcImages& y, int64_t count, int team, int thread) {
-    const Layer& layer = bound.layer;
+    const ConvNetLayer& layer = bound.layer;
     const NhwcImages x = images_of(layer.x, team);
     if (layer.conv == nullptr) {
       NhwcPool pool{layer.max != nullptr ? layer.max->shape : layer.average->shape, 0, layer.act};
@@ -459,7 +289,7 @@ class ConvNetStep final : public Step {
   std::atomic<int64_t> next_{0};
 };
 
-Cover covers_conv_net(const Rest& rest) {
+Cover covers_conv_net(const RemainingOps& rest) {
   const auto takes = [&](size_t at) {
     if (rest.looks != nullptr) ++*rest.looks;
     const Op& op = rest.program.ops[at];
@@ -476,17 +306,16 @@ Cover covers_conv_net(const Rest& rest) {
   if (rest.begin > 0 && joins(rest.begin - 1)) {
     return Cover::no("begins with the first of the ops that it takes");
   }
-  const Stretch stretch(rest, SIZE_MAX);
-  if (stretch.ops() == 0) {
-    return Cover::no(stretch.why().empty() ? "has no convolution before its one result"
-                                           : stretch.why());
+  const ConvNetLayers net(rest, SIZE_MAX);
+  if (net.ops == 0) {
+    return Cover::no(net.why.empty() ? "has no convolution before its one result" : net.why);
   }
-  Cover cover = Cover::of(stretch.ops());
-  cover.skips = stretch.inner();
+  Cover cover = Cover::of(net.ops);
+  cover.skips = net.inner;
   const int threads = cpu_runtime(rest.runtime).pool().size();
-  const Sharing sharing(stretch, threads);
-  const size_t images = size_t(sharing.teams) * Places(stretch.layers(), sharing.images).floats();
-  cover.workspace = (images + own_floats(stretch) * size_t(threads)) * sizeof(float);
+  const Sharing sharing(net, threads);
+  const size_t images = size_t(sharing.teams) * Places(net.layers, sharing.images).floats();
+  cover.workspace = (images + own_floats(net) * size_t(threads)) * sizeof(float);
   return cover;
 }
 
@@ -497,8 +326,8 @@ KernelTable conv_net_kernels() {
   kernel.name = "cpu.conv_net.nhwc";
   kernel.covers = covers_conv_net;
   kernel.prepare = [](const Span& span, const Binding& binding) -> std::unique_ptr<Step> {
-    const Rest rest{span.program, span.begin, binding.runtime()};
-    return std::make_unique<ConvNetStep>(Stretch(rest, span.size()), binding);
+    const RemainingOps rest{span.program, span.begin, binding.runtime()};
+    return std::make_unique<ConvNetStep>(ConvNetLayers(rest, span.size()), binding);
   };
   return computing_in(kFloatOnly, {kernel});
 }
