@@ -3,7 +3,7 @@
 namespace ridgeline::cli {
 namespace {
 
-CommandInfo describe(const CLI::App& app, const std::string& path) {
+CommandInfo describe_command(const CLI::App& app, const std::string& path) {
   CommandInfo info;
   info.path = path;
   info.description = app.get_description();
@@ -21,13 +21,13 @@ CommandInfo describe(const CLI::App& app, const std::string& path) {
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
     if (command->get_group().empty()) continue;
     const std::string name = command->get_name();
-    info.commands.push_back(describe(*command, path.empty() ? name : path + " " + name));
+    info.commands.push_back(describe_command(*command, path.empty() ? name : path + " " + name));
   }
   return info;
 }
 
 }  // namespace
 
-CommandInfo describe(const CLI::App& app) { return describe(app, ""); }
+CommandInfo describe(const CLI::App& app) { return describe_command(app, ""); }
 
 }  // namespace ridgeline::cli

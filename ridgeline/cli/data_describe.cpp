@@ -39,7 +39,7 @@ void parse_size(const std::string& text, data::ImageOptions& to) {
   }
 }
 
-int describe(const DescribeFlags& flags) {
+int run_describe(const DescribeFlags& flags) {
   engine::DescribeOptions options;
   options.target = flags.target;
   options.checksums = flags.checksums;
@@ -121,7 +121,7 @@ void add_data_describe(CLI::App& group, Action& action) {
   command->callback([flags, &action] {
     action.run = [flags, &action] {
       action.files.check();
-      return describe(*flags);
+      return run_describe(*flags);
     };
   });
 }

@@ -40,7 +40,7 @@ std::span<const std::byte> bytes_of(const Tensor& tensor) {
   return {static_cast<const std::byte*>(tensor.data), tensor.bytes()};
 }
 
-std::shared_ptr<const FieldValues> owned_values(HostTensor tensor, size_t row_bytes) {
+std::shared_ptr<const FieldValues> tensor_values(HostTensor tensor, size_t row_bytes) {
   auto owner = std::make_shared<const HostTensor>(std::move(tensor));
   const auto bytes = bytes_of(owner->view());
   return std::make_shared<MemoryValues>(bytes, row_bytes, std::move(owner));
@@ -116,7 +116,7 @@ std::string_view name(FieldKind kind) {
 
 Field number_field(std::string name, HostTensor values) {
   Field field = shaped_field(std::move(name), FieldKind::number, values.view());
-  field.values = owned_values(std::move(values), field.row_bytes());
+  field.values = tensor_values(std::move(values), field.row_bytes());
   return field;
 }
 
@@ -134,7 +134,7 @@ Field category_field(std::string name, std::span<const int32_t> codes,
   field.dtype = DType::int32;
   field.samples = int64_t(codes.size());
   field.categories = std::move(categories);
-  field.values = data::owned_values(copy_of(codes), sizeof(int32_t));
+  field.values = owned_values(copy_of(codes), sizeof(int32_t));
   return field;
 }
 
@@ -146,7 +146,7 @@ Field boolean_field(std::string name, std::span<const uint8_t> values,
   field.dtype = DType::uint8;
   field.samples = int64_t(values.size());
   field.categories = std::move(words);
-  field.values = data::owned_values(copy_of(values), 1);
+  field.values = owned_values(copy_of(values), 1);
   return field;
 }
 
@@ -156,7 +156,7 @@ Field text_field(std::string name, std::span<const char> bytes, std::vector<int6
   field.kind = FieldKind::text;
   field.dtype = DType::uint8;
   field.samples = int64_t(offsets.size()) - 1;
-  field.values = data::owned_values(copy_of(bytes), 1);
+  field.values = owned_values(copy_of(bytes), 1);
   field.offsets = std::make_shared<const std::vector<int64_t>>(std::move(offsets));
   return field;
 }
@@ -164,7 +164,7 @@ Field text_field(std::string name, std::span<const char> bytes, std::vector<int6
 Field sequence_field(std::string name, HostTensor timesteps, std::span<const int64_t> lengths) {
   Field field = shaped_field(std::move(name), FieldKind::sequence, timesteps.view());
   set_lengths(field, lengths);
-  field.values = owned_values(std::move(timesteps), field.row_bytes());
+  field.values = tensor_values(std::move(timesteps), field.row_bytes());
   return field;
 }
 
@@ -180,7 +180,7 @@ Field load(const Field& field) {
   Buffer bytes(size_t(field.bytes()));
   field.values->read(0, field.rows(), {bytes.data(), bytes.size()});
   Field loaded = field;
-  loaded.values = data::owned_values(std::move(bytes), field.row_bytes());
+  loaded.values = owned_values(std::move(bytes), field.row_bytes());
   return loaded;
 }
 

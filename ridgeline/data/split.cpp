@@ -16,7 +16,7 @@ namespace {
 // A stream beside those of core/philox.h; its low bits are the class, for stratify.
 constexpr uint64_t kSplitStream = 6ull << 56;
 
-void check(int64_t n, const SplitRule& rule, size_t classes) {
+void check_rule(int64_t n, const SplitRule& rule, size_t classes) {
   for (const double fraction : {rule.validation, rule.test}) {
     if (!(fraction >= 0 && fraction < 1)) {
       throw_error(ErrorKind::usage, "a split of {}: fractions are at least 0 and below 1",
@@ -38,7 +38,7 @@ void check(int64_t n, const SplitRule& rule, size_t classes) {
 }
 
 // Returns how many of n samples a fraction takes, rounded to nearest.
-int64_t share(int64_t n, double fraction) {
+int64_t rounded_share(int64_t n, double fraction) {
   return int64_t(std::floor(double(n) * fraction + 0.5));
 }
 
@@ -63,8 +63,8 @@ void deal(const std::vector<int64_t>& samples, int64_t validation, int64_t test,
 
 std::pair<int64_t, int64_t> shares(int64_t n, const SplitRule& rule) {
   const auto least = [](double fraction) { return int64_t{fraction > 0}; };
-  const int64_t validation = std::max(share(n, rule.validation), least(rule.validation));
-  const int64_t test = std::max(share(n, rule.test), least(rule.test));
+  const int64_t validation = std::max(rounded_share(n, rule.validation), least(rule.validation));
+  const int64_t test = std::max(rounded_share(n, rule.test), least(rule.test));
   if (validation + test >= n) {
     throw_error(ErrorKind::usage,
                 "{} {} too few to split: {} for validation and {} for testing leave none for "
@@ -118,7 +118,7 @@ void split_classes(const SplitRule& rule, std::span<const int32_t> classes,
 }  // namespace
 
 Split split_samples(int64_t n, const SplitRule& rule, std::span<const int32_t> classes) {
-  check(n, rule, classes.size());
+  check_rule(n, rule, classes.size());
   std::vector<Kept> kept(size_t(n), Kept::train);
   if (rule.stratify) {
     split_classes(rule, classes, kept);

@@ -12,7 +12,7 @@ namespace ridgeline::data {
 namespace {
 
 template <typename T>
-T load(const std::byte* in, bool swapped) {
+T load_value(const std::byte* in, bool swapped) {
   std::byte bytes[sizeof(T)];
   std::memcpy(bytes, in, sizeof(T));
   if (swapped) std::reverse(bytes, bytes + sizeof(T));
@@ -22,7 +22,7 @@ T load(const std::byte* in, bool swapped) {
 template <typename From, typename To>
 void widen(const StoredType& type, const std::byte* in, std::byte* out, size_t count) {
   for (size_t i = 0; i < count; ++i) {
-    const To value = To(load<From>(in + i * sizeof(From), type.swapped));
+    const To value = To(load_value<From>(in + i * sizeof(From), type.swapped));
     std::memcpy(out + i * sizeof(To), &value, sizeof(To));
   }
 }
@@ -30,15 +30,15 @@ void widen(const StoredType& type, const std::byte* in, std::byte* out, size_t c
 template <typename T>
 void swap_bytes(const std::byte* in, std::byte* out, size_t count) {
   for (size_t i = 0; i < count; ++i) {
-    const T value = load<T>(in + i * sizeof(T), true);
+    const T value = load_value<T>(in + i * sizeof(T), true);
     std::memcpy(out + i * sizeof(T), &value, sizeof(T));
   }
 }
 
-void check_range(const StoredType& type, const std::byte* in, size_t count,
+void check_int64(const StoredType& type, const std::byte* in, size_t count,
                  const std::string& file) {
   for (size_t i = 0; i < count; ++i) {
-    const auto value = load<uint64_t>(in + i * sizeof(uint64_t), type.swapped);
+    const auto value = load_value<uint64_t>(in + i * sizeof(uint64_t), type.swapped);
     if (value > uint64_t(std::numeric_limits<int64_t>::max())) {
       throw_error(ErrorKind::data,
                   "{}: holds {}, which no 64-bit signed integer can; save it as float64", file,
@@ -132,7 +132,7 @@ void convert(const StoredType& type, const std::byte* in, std::byte* out, size_t
   } else if (type.kind == Kind::unsigned_integer && type.width == 4) {
     widen<uint32_t, int64_t>(type, in, out, count);
   } else if (type.kind == Kind::unsigned_integer) {
-    check_range(type, in, count, file);
+    check_int64(type, in, count, file);
     widen<uint64_t, int64_t>(type, in, out, count);
   } else if (type.width == 2) {
     swap_bytes<uint16_t>(in, out, count);

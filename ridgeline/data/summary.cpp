@@ -13,12 +13,12 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "checksums are of little-endian values");
 
-constexpr int64_t kWindow = int64_t{4} << 20;  // bytes read at a time
+constexpr int64_t kReadWindow = int64_t{4} << 20;  // bytes read at a time
 
 // Calls f(begin, end) for windows of the rows.
 void windows(const Field& field, const std::function<void(int64_t, int64_t)>& f) {
   const int64_t row_bytes = std::max<int64_t>(1, int64_t(field.row_bytes()));
-  const int64_t most = std::max<int64_t>(1, kWindow / row_bytes);
+  const int64_t most = std::max<int64_t>(1, kReadWindow / row_bytes);
   for (int64_t at = 0; at < field.rows(); at += most) f(at, std::min(field.rows(), at + most));
 }
 

@@ -8,7 +8,7 @@
 namespace ridgeline::data {
 namespace {
 
-constexpr size_t kChunk = size_t{1} << 20;
+constexpr size_t kSplitChunk = size_t{1} << 20;
 
 }  // namespace
 
@@ -16,10 +16,10 @@ TextSplitter::TextSplitter(std::unique_ptr<ByteStream> bytes, const TextColumns&
                            const TextPlace& place)
     : bytes_(std::move(bytes)), columns_(columns), line_(place.line) {
   if (columns_.format != TextFormat::csv) {
-    lines_ = std::make_unique<RecordBuffer>(*bytes_, kChunk, place.begins_file);
+    lines_ = std::make_unique<RecordBuffer>(*bytes_, kSplitChunk, place.begins_file);
     return;
   }
-  csv_ = std::make_unique<CsvReader>(*bytes_, ',', kChunk, place.begins_file);
+  csv_ = std::make_unique<CsvReader>(*bytes_, ',', kSplitChunk, place.begins_file);
   const CsvColumns found = find_csv_columns(*csv_, columns_, bytes_->name());
   columns_.text.clear();
   for (const size_t column : found.text) columns_.text.push_back(std::to_string(column + 1));

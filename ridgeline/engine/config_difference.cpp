@@ -34,7 +34,7 @@ Settings settings_of(const std::string& toml) {
   return settings;
 }
 
-std::string value_of(const Settings& settings, const std::string& key) {
+std::string setting_value(const Settings& settings, const std::string& key) {
   const auto found = std::ranges::find(settings, key, &Settings::value_type::first);
   return found == settings.end() ? std::string() : found->second;
 }
@@ -45,11 +45,11 @@ std::vector<Difference> differences(const std::string& left, const std::string& 
   const Settings a = settings_of(left), b = settings_of(right);
   std::vector<Difference> found;
   for (const auto& [key, value] : a) {
-    const std::string other = value_of(b, key);
+    const std::string other = setting_value(b, key);
     if (value != other) found.push_back({key, value, other});
   }
   for (const auto& [key, value] : b) {
-    if (value_of(a, key).empty()) found.push_back({key, "", value});
+    if (setting_value(a, key).empty()) found.push_back({key, "", value});
   }
   return found;
 }

@@ -26,7 +26,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kFieldsShown = 60, kWordsShown = 10;
 
-std::string number(double value) { return fmt::format("{:.6g}", value); }
+std::string short_number(double value) { return fmt::format("{:.6g}", value); }
 
 // "fp32 [28, 28]", "category", "text"
 std::string type_of(const Field& field) {
@@ -69,9 +69,9 @@ std::string values_of(const Described& described) {
   const auto& [field, s] = described;
   std::string text;
   if (field.has_lengths()) {
-    text =
-        fmt::format("{} to {} {} long, {} on average", s.least_length, s.most_length,
-                    field.kind == FieldKind::text ? "bytes" : "timesteps", number(s.mean_length));
+    text = fmt::format("{} to {} {} long, {} on average", s.least_length, s.most_length,
+                       field.kind == FieldKind::text ? "bytes" : "timesteps",
+                       short_number(s.mean_length));
     if (field.kind == FieldKind::text) return text;
     text += "; ";
   }
@@ -82,8 +82,8 @@ std::string values_of(const Described& described) {
                        words);
   }
   if (s.numbers == 0) return text + "no values";
-  text += fmt::format("{} to {}, mean {}, deviation {}", number(s.least), number(s.most),
-                      number(s.mean), number(s.deviation));
+  text += fmt::format("{} to {}, mean {}, deviation {}", short_number(s.least),
+                      short_number(s.most), short_number(s.mean), short_number(s.deviation));
   if (s.infinite > 0) text += fmt::format("; {} infinite", s.infinite);
   if (counts_samples(described)) text += "; counts the samples";
   return text;

@@ -64,7 +64,7 @@ data::SampleSet samples_of(const data::SampleSet& set, int64_t first, int64_t co
   return part;
 }
 
-void add(const Evaluation& part, Evaluation& sum) {
+void add_evaluation(const Evaluation& part, Evaluation& sum) {
   const auto added = double(part.samples), before = double(sum.samples);
   sum.loss = (sum.loss * before + part.loss * added) / (before + added);
   sum.correct += part.correct;
@@ -94,7 +94,7 @@ Evaluation evaluate_resized(Machine& machine, const LoadedModel& loaded, const d
       evaluator =
           std::make_unique<Evaluator>(machine, loaded.config, loaded.model, block, loaded.scaling);
     }
-    add(evaluator->run(weights), sum);
+    add_evaluation(evaluator->run(weights), sum);
     outputs.insert(outputs.end(), evaluator->outputs().begin(), evaluator->outputs().end());
   }
   if (int64_t(outputs.size()) == set.size() * set.outputs()) {

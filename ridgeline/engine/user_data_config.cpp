@@ -140,7 +140,7 @@ std::string list(const std::vector<std::string>& all) {
   return "[" + joined + "]";
 }
 
-std::string to_toml(const UserDataConfig::Column& column) {
+std::string column_toml(const UserDataConfig::Column& column) {
   std::string text = fmt::format("{{ name = {}", nn::toml_text(column.name));
   if (column.scale) text += fmt::format(", scale = \"{}\"", name_in(kScales, *column.scale));
   if (column.log) text += ", log = true";
@@ -218,7 +218,7 @@ std::string to_toml(const UserDataConfig& user) {
   if (!user.columns.empty()) {
     text += "columns = [\n";
     for (const UserDataConfig::Column& column : user.columns)
-      text += "  " + to_toml(column) + ",\n";
+      text += "  " + column_toml(column) + ",\n";
     text += "]\n";
   }
   if (user.windows) {

@@ -13,7 +13,7 @@
 namespace ridgeline::nn {
 namespace {
 
-std::string describe(const toml::node& node) {
+std::string described(const toml::node& node) {
   if (const auto* value = node.as_string()) return "the text " + quote(value->get());
   if (const auto* value = node.as_integer()) return fmt::format("{}", value->get());
   if (const auto* value = node.as_floating_point()) return fmt::format("{}", value->get());
@@ -24,7 +24,7 @@ std::string describe(const toml::node& node) {
 }
 
 template <typename T>
-std::string describe(const Bounds<T>& bounds) {
+std::string described(const Bounds<T>& bounds) {
   const bool low = bounds.low != Bounds<T>{}.low;
   const bool high = bounds.high != Bounds<T>{}.high;
   std::string text;
@@ -77,11 +77,11 @@ int64_t ConfigTable::integer(const std::string& key, std::optional<int64_t> fall
   }
   const toml::node& node = *document_->find(path_to(key));
   if (!node.is_integer()) {
-    fail(key, fmt::format("must be a whole number, is {}", describe(node)));
+    fail(key, fmt::format("must be a whole number, is {}", described(node)));
   }
   const int64_t value = node.as_integer()->get();
   if (value < bounds.low || value > bounds.high) {
-    fail(key, fmt::format("must be {}, is {}", describe(bounds), value));
+    fail(key, fmt::format("must be {}, is {}", described(bounds), value));
   }
   return value;
 }
@@ -101,13 +101,13 @@ std::vector<int64_t> ConfigTable::integers(const std::string& key, size_t count,
     numbers.push_back(each.as_integer()->get());
   }
   if (array == nullptr || numbers.size() != count || array->size() != count) {
-    fail(key, count == 1 ? fmt::format("must be a whole number, is {}", describe(*node))
+    fail(key, count == 1 ? fmt::format("must be a whole number, is {}", described(*node))
                          : fmt::format("must be a whole number or an array of {}, is {}", count,
-                                       describe(*node)));
+                                       described(*node)));
   }
   for (const int64_t value : numbers) {
     if (value < bounds.low || value > bounds.high) {
-      fail(key, fmt::format("must be {}, is {}", describe(bounds), value));
+      fail(key, fmt::format("must be {}, is {}", described(bounds), value));
     }
   }
   return numbers;
@@ -120,11 +120,11 @@ double ConfigTable::number(const std::string& key, std::optional<double> fallbac
     return *fallback;
   }
   const toml::node& node = *document_->find(path_to(key));
-  if (!node.is_number()) fail(key, fmt::format("must be a number, is {}", describe(node)));
+  if (!node.is_number()) fail(key, fmt::format("must be a number, is {}", described(node)));
   const double value = *node.value<double>();
   if (!std::isfinite(value)) fail(key, fmt::format("must be a finite number, is {}", value));
   if (value < bounds.low || value > bounds.high) {
-    fail(key, fmt::format("must be {}, is {}", describe(bounds), value));
+    fail(key, fmt::format("must be {}, is {}", described(bounds), value));
   }
   return value;
 }
@@ -136,15 +136,15 @@ std::vector<double> ConfigTable::numbers(const std::string& key, std::vector<dou
   if (node.is_number()) return {number(key, std::nullopt, bounds)};
   const toml::array* array = node.as_array();
   if (array == nullptr) {
-    fail(key, fmt::format("must be an array of numbers, is {}", describe(node)));
+    fail(key, fmt::format("must be an array of numbers, is {}", described(node)));
   }
   std::vector<double> all;
   for (size_t i = 0; i < array->size(); ++i) {
     const toml::node& each = (*array)[i];
-    if (!each.is_number()) fail(key, fmt::format("must hold numbers, holds {}", describe(each)));
+    if (!each.is_number()) fail(key, fmt::format("must hold numbers, holds {}", described(each)));
     const double value = *each.value<double>();
     if (!(value >= bounds.low && value <= bounds.high)) {
-      fail(key, fmt::format("must hold numbers {}, holds {}", describe(bounds), value));
+      fail(key, fmt::format("must hold numbers {}, holds {}", described(bounds), value));
     }
     all.push_back(value);
   }
@@ -157,7 +157,7 @@ bool ConfigTable::boolean(const std::string& key, std::optional<bool> fallback) 
     return *fallback;
   }
   const toml::node& node = *document_->find(path_to(key));
-  if (!node.is_boolean()) fail(key, fmt::format("must be true or false, is {}", describe(node)));
+  if (!node.is_boolean()) fail(key, fmt::format("must be true or false, is {}", described(node)));
   return node.as_boolean()->get();
 }
 
@@ -173,7 +173,7 @@ std::string ConfigTable::text(const std::string& key, std::optional<std::string>
     return *fallback;
   }
   const toml::node& node = *document_->find(path_to(key));
-  if (!node.is_string()) fail(key, fmt::format("must be a text, is {}", describe(node)));
+  if (!node.is_string()) fail(key, fmt::format("must be a text, is {}", described(node)));
   return whole(key, node.as_string()->get());
 }
 
@@ -186,10 +186,10 @@ std::vector<std::string> ConfigTable::texts(const std::string& key,
   std::vector<std::string> all;
   for (size_t i = 0; array != nullptr && i < array->size(); ++i) {
     const toml::node& each = (*array)[i];
-    if (!each.is_string()) fail(key, fmt::format("must hold texts, holds {}", describe(each)));
+    if (!each.is_string()) fail(key, fmt::format("must hold texts, holds {}", described(each)));
     all.push_back(whole(key, each.as_string()->get()));
   }
-  if (array == nullptr) fail(key, fmt::format("must be an array of texts, is {}", describe(node)));
+  if (array == nullptr) fail(key, fmt::format("must be an array of texts, is {}", described(node)));
   return all;
 }
 
@@ -203,7 +203,7 @@ std::vector<std::string> ConfigTable::words(const std::string& key) {
     } else if (const auto* text = each.as_string()) {
       all.push_back(whole(key, text->get()));
     } else {
-      fail(key, fmt::format("must hold whole numbers or texts, holds {}", describe(each)));
+      fail(key, fmt::format("must hold whole numbers or texts, holds {}", described(each)));
     }
   };
   if (const toml::array* array = node.as_array()) {
@@ -242,7 +242,7 @@ std::map<std::string, double> ConfigTable::numbers_left() {
 ConfigTable ConfigTable::table(const std::string& key) {
   if (has(key)) {
     const toml::node& node = *document_->find(path_to(key));
-    if (!node.is_table()) fail(key, fmt::format("must be a table, is {}", describe(node)));
+    if (!node.is_table()) fail(key, fmt::format("must be a table, is {}", described(node)));
   }
   return ConfigTable(document_, path_to(key));
 }
@@ -252,7 +252,7 @@ std::vector<ConfigTable> ConfigTable::tables(const std::string& key) {
   if (!has(key)) return tables;
   const toml::node& node = *document_->find(path_to(key));
   if (!node.is_array()) {
-    fail(key, fmt::format("must be an array of tables, is {}", describe(node)));
+    fail(key, fmt::format("must be an array of tables, is {}", described(node)));
   }
   const toml::array& array = *node.as_array();
   for (size_t i = 0; i < array.size(); ++i) {
@@ -260,7 +260,7 @@ std::vector<ConfigTable> ConfigTable::tables(const std::string& key) {
     path.push_back(fmt::format("{}", i));
     if (!array[i].is_table()) {
       throw_error(ErrorKind::usage, "{}{}: must be a table, is {}", document_->place(path),
-                  fmt::join(path, "."), describe(array[i]));
+                  fmt::join(path, "."), described(array[i]));
     }
     tables.push_back(ConfigTable(document_, std::move(path)));
   }

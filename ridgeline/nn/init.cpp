@@ -23,7 +23,7 @@ constexpr std::pair<std::string_view, Distribution> kDistributions[] = {
     {"normal", Distribution::normal},
 };
 
-std::string_view name(InitKind kind) {
+std::string_view init_name(InitKind kind) {
   for (const auto& [name, value] : kInitKinds) {
     if (value == kind) return name;
   }
@@ -80,7 +80,7 @@ void fill(const Init& init, const Fans& fans, uint64_t seed, uint64_t param, con
   } else if (value.dtype == DType::fp32) {
     fill_as(init, width(init, fans), random, value.span<float>());
   } else {
-    throw_error(ErrorKind::usage, "weights are fp64 or fp32, not {}", ridgeline::name(value.dtype));
+    throw_error(ErrorKind::usage, "weights are fp64 or fp32, not {}", name(value.dtype));
   }
 }
 
@@ -109,7 +109,7 @@ Init read_init(ConfigTable& parent, const std::string& key) {
 }
 
 std::string to_toml(const Init& init) {
-  std::string text = fmt::format("{{ type = {}", toml_text(name(init.kind)));
+  std::string text = fmt::format("{{ type = {}", toml_text(init_name(init.kind)));
   if (init.kind == InitKind::normal) text += fmt::format(", std = {}", toml_number(init.parameter));
   if (init.kind == InitKind::uniform)
     text += fmt::format(", bound = {}", toml_number(init.parameter));

@@ -291,7 +291,7 @@ ConstantPtr expanded(const Constant& from, const Constant& shape, int64_t most) 
   return picked(from, *dims, places_in(from, *dims));
 }
 
-ConstantPtr squeezed(const Node& node, const Constant& from, const ConstantPtr& given) {
+ConstantPtr squeezed_constant(const Node& node, const Constant& from, const ConstantPtr& given) {
   const bool insert = node.op == "Unsqueeze";
   const auto axes = axes_of(node, given);
   if (insert && !axes) return nullptr;
@@ -433,7 +433,7 @@ ConstantPtr fold(const Node& node, const std::vector<ConstantPtr>& in, int64_t m
     return concat(node, in, most);
   }
   if (op == "Squeeze" || op == "Unsqueeze") {
-    return squeezed(node, *in[0], count > 1 ? in[1] : nullptr);
+    return squeezed_constant(node, *in[0], count > 1 ? in[1] : nullptr);
   }
   if (op == "Reshape" && two && in[1]->integer) return reshape(node, *in[0], *in[1], most);
   if (op == "Transpose") return transpose(node, *in[0]);

@@ -7,7 +7,7 @@
 namespace ridgeline::onnx {
 namespace {
 
-std::vector<double> floats_of(const Node& node, const char* name) {
+std::vector<double> attribute_floats(const Node& node, const char* name) {
   const auto found = node.attributes.find(name);
   return found == node.attributes.end() ? std::vector<double>{} : found->second.floats;
 }
@@ -19,8 +19,8 @@ void import_scaler(Importer& in) {
   const View view = in.take_plain(0).view;
   if (view.dims.size() != 2) in.refuse("its input is not [N, features]");
   const auto features = size_t(view.dims[1]);
-  std::vector<double> offset = floats_of(in.node(), "offset"),
-                      scale = floats_of(in.node(), "scale");
+  std::vector<double> offset = attribute_floats(in.node(), "offset"),
+                      scale = attribute_floats(in.node(), "scale");
   if (offset.empty()) offset = {0};
   if (scale.empty()) scale = {1};
   offset.resize(offset.size() == 1 ? features : offset.size(), offset[0]);
@@ -39,8 +39,8 @@ void import_linear_model(Importer& in) {
   const View view = in.take_plain(0).view;
   if (view.dims.size() != 2) in.refuse("its input is not [N, features]");
   const bool classifier = node.op == "LinearClassifier";
-  const std::vector<double> weights = floats_of(node, "coefficients");
-  std::vector<double> bias = floats_of(node, "intercepts");
+  const std::vector<double> weights = attribute_floats(node, "coefficients");
+  std::vector<double> bias = attribute_floats(node, "intercepts");
   const auto features = view.dims[1];
   const auto out = int64_t(weights.size()) / std::max<int64_t>(1, features);
   if (out < 1 || out * features != int64_t(weights.size())) {

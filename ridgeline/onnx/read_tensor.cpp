@@ -19,22 +19,22 @@ namespace ridgeline::onnx {
 namespace {
 
 namespace fs = std::filesystem;
-using Proto = ::onnx::TensorProto;
+using TensorProto = ::onnx::TensorProto;
 
 size_t element_size(int type) {
   switch (type) {
-    case Proto::DOUBLE:
-    case Proto::INT64:
-    case Proto::UINT64:
+    case TensorProto::DOUBLE:
+    case TensorProto::INT64:
+    case TensorProto::UINT64:
       return 8;
-    case Proto::FLOAT:
-    case Proto::INT32:
-    case Proto::UINT32:
+    case TensorProto::FLOAT:
+    case TensorProto::INT32:
+    case TensorProto::UINT32:
       return 4;
-    case Proto::FLOAT16:
-    case Proto::BFLOAT16:
-    case Proto::INT16:
-    case Proto::UINT16:
+    case TensorProto::FLOAT16:
+    case TensorProto::BFLOAT16:
+    case TensorProto::INT16:
+    case TensorProto::UINT16:
       return 2;
     default:
       return 1;
@@ -52,27 +52,27 @@ void unpack(std::string_view bytes, std::vector<To>& to) {
 
 void unpack_raw(int type, std::string_view bytes, Constant& to) {
   switch (type) {
-    case Proto::FLOAT:
+    case TensorProto::FLOAT:
       std::memcpy(to.floats.data(), bytes.data(), bytes.size());
       return;
-    case Proto::DOUBLE:
+    case TensorProto::DOUBLE:
       return unpack<double>(bytes, to.floats);
-    case Proto::FLOAT16:
+    case TensorProto::FLOAT16:
       return unpack<Fp16>(bytes, to.floats);
-    case Proto::BFLOAT16:
+    case TensorProto::BFLOAT16:
       return unpack<Bf16>(bytes, to.floats);
-    case Proto::INT64:
-    case Proto::UINT64:
+    case TensorProto::INT64:
+    case TensorProto::UINT64:
       return unpack<int64_t>(bytes, to.ints);
-    case Proto::INT32:
+    case TensorProto::INT32:
       return unpack<int32_t>(bytes, to.ints);
-    case Proto::UINT32:
+    case TensorProto::UINT32:
       return unpack<uint32_t>(bytes, to.ints);
-    case Proto::INT16:
+    case TensorProto::INT16:
       return unpack<int16_t>(bytes, to.ints);
-    case Proto::UINT16:
+    case TensorProto::UINT16:
       return unpack<uint16_t>(bytes, to.ints);
-    case Proto::INT8:
+    case TensorProto::INT8:
       return unpack<int8_t>(bytes, to.ints);
     default:
       return unpack<uint8_t>(bytes, to.ints);
@@ -80,50 +80,50 @@ void unpack_raw(int type, std::string_view bytes, Constant& to) {
 }
 
 // Returns how many elements the typed fields hold; 16-bit floats are in int32_data as their bits.
-int typed_count(const Proto& tensor) {
+int typed_count(const TensorProto& tensor) {
   switch (tensor.data_type()) {
-    case Proto::FLOAT:
+    case TensorProto::FLOAT:
       return tensor.float_data_size();
-    case Proto::DOUBLE:
+    case TensorProto::DOUBLE:
       return tensor.double_data_size();
-    case Proto::INT64:
+    case TensorProto::INT64:
       return tensor.int64_data_size();
-    case Proto::UINT32:
-    case Proto::UINT64:
+    case TensorProto::UINT32:
+    case TensorProto::UINT64:
       return tensor.uint64_data_size();
     default:
       return tensor.int32_data_size();
   }
 }
 
-void unpack_typed(const Proto& tensor, Constant& to) {
+void unpack_typed(const TensorProto& tensor, Constant& to) {
   const auto bits = [&](int i) { return uint16_t(tensor.int32_data(i)); };
   for (int i = 0; i < typed_count(tensor); ++i) {
     const auto at = size_t(i);
     switch (tensor.data_type()) {
-      case Proto::FLOAT:
+      case TensorProto::FLOAT:
         to.floats[at] = tensor.float_data(i);
         break;
-      case Proto::DOUBLE:
+      case TensorProto::DOUBLE:
         to.floats[at] = float(tensor.double_data(i));
         break;
-      case Proto::FLOAT16: {
+      case TensorProto::FLOAT16: {
         Fp16 half;
         half.bits = bits(i);
         to.floats[at] = float(half);
         break;
       }
-      case Proto::BFLOAT16: {
+      case TensorProto::BFLOAT16: {
         Bf16 half;
         half.bits = bits(i);
         to.floats[at] = float(half);
         break;
       }
-      case Proto::INT64:
+      case TensorProto::INT64:
         to.ints[at] = tensor.int64_data(i);
         break;
-      case Proto::UINT32:
-      case Proto::UINT64:
+      case TensorProto::UINT32:
+      case TensorProto::UINT64:
         to.ints[at] = int64_t(tensor.uint64_data(i));
         break;
       default:
@@ -159,13 +159,14 @@ fs::path beside(const fs::path& model, const std::string& location, const std::s
 }  // namespace
 
 bool holds_floats(int type) {
-  return type == Proto::FLOAT || type == Proto::DOUBLE || type == Proto::FLOAT16 ||
-         type == Proto::BFLOAT16;
+  return type == TensorProto::FLOAT || type == TensorProto::DOUBLE ||
+         type == TensorProto::FLOAT16 || type == TensorProto::BFLOAT16;
 }
 
 bool is_taken(int type) {
-  return type >= Proto::FLOAT && type <= Proto::BFLOAT16 && type != Proto::STRING &&
-         type != Proto::COMPLEX64 && type != Proto::COMPLEX128;
+  return type >= TensorProto::FLOAT && type <= TensorProto::BFLOAT16 &&
+         type != TensorProto::STRING && type != TensorProto::COMPLEX64 &&
+         type != TensorProto::COMPLEX128;
 }
 
 std::string element_name(int type) {
@@ -174,7 +175,7 @@ std::string element_name(int type) {
                : fmt::format("type {}", type);
 }
 
-std::string TensorReader::external(const Proto& tensor, size_t bytes,
+std::string TensorReader::external(const TensorProto& tensor, size_t bytes,
                                    const std::string& what) const {
   std::string location;
   int64_t offset = 0, length = int64_t(bytes);
@@ -205,7 +206,7 @@ std::string TensorReader::external(const Proto& tensor, size_t bytes,
   return data;
 }
 
-ConstantPtr TensorReader::read(const Proto& tensor, const std::string& what) const {
+ConstantPtr TensorReader::read(const TensorProto& tensor, const std::string& what) const {
   const std::string place = fmt::format("{}: {}", model_.string(), what);
   if (!is_taken(tensor.data_type())) {
     throw_error(ErrorKind::model, "{}: holds {}, which is not taken", place,
@@ -227,7 +228,7 @@ ConstantPtr TensorReader::read(const Proto& tensor, const std::string& what) con
   }
   const size_t bytes =
       size_t(checked_mul(count, int64_t(element_size(tensor.data_type())), place.c_str()));
-  const bool elsewhere = tensor.data_location() == Proto::EXTERNAL;
+  const bool elsewhere = tensor.data_location() == TensorProto::EXTERNAL;
   // Sizes are compared before memory is allocated for them.
   if (!elsewhere && tensor.has_raw_data() && tensor.raw_data().size() != bytes) {
     throw_error(ErrorKind::model, "{}: is {} of {} and has {} bytes; {} were expected", place,

@@ -12,7 +12,7 @@ namespace {
 
 using dnnl::algorithm;
 using dnnl::memory;
-using Forward = dnnl::convolution_forward;
+using ConvForward = dnnl::convolution_forward;
 using BackwardData = dnnl::convolution_backward_data;
 using BackwardWeights = dnnl::convolution_backward_weights;
 
@@ -20,8 +20,8 @@ using BackwardWeights = dnnl::convolution_backward_weights;
 constexpr auto kInference = dnnl::prop_kind::forward_inference;
 
 // The operands of a convolution as oneDNN describes them.
-struct Operands {
-  Operands(const Conv2dShape& shape, Dim n, bool has_bias, Layout layout)
+struct ConvOperands {
+  ConvOperands(const Conv2dShape& shape, Dim n, bool has_bias, Layout layout)
       : x(image(n, shape.in, layout)),
         y(image(n, shape.out(), layout)),
         w(weights(shape, Tag::any)),
@@ -51,9 +51,9 @@ struct Operands {
   }
 };
 
-Forward::primitive_desc forward_desc(const dnnl::engine& engine, const Operands& o,
-                                     dnnl::prop_kind kind,
-                                     const dnnl::primitive_attr& attributes = {}) {
+ConvForward::primitive_desc conv_forward_desc(const dnnl::engine& engine, const ConvOperands& o,
+                                              dnnl::prop_kind kind,
+                                              const dnnl::primitive_attr& attributes = {}) {
   const auto direct = algorithm::convolution_direct;
   if (o.has_bias) {
     return {{kind, direct, o.x, o.w, o.bias, o.y, o.strides, o.dilates, o.pad, o.pad},
@@ -63,15 +63,15 @@ Forward::primitive_desc forward_desc(const dnnl::engine& engine, const Operands&
   return {{kind, direct, o.x, o.w, o.y, o.strides, o.dilates, o.pad, o.pad}, attributes, engine};
 }
 
-BackwardData::primitive_desc data_desc(const dnnl::engine& engine, const Operands& o) {
+BackwardData::primitive_desc data_desc(const dnnl::engine& engine, const ConvOperands& o) {
   return {{algorithm::convolution_direct, o.x, o.w, o.y, o.strides, o.dilates, o.pad, o.pad},
           engine,
-          forward_desc(engine, o, dnnl::prop_kind::forward_training)};
+          conv_forward_desc(engine, o, dnnl::prop_kind::forward_training)};
 }
 
-BackwardWeights::primitive_desc weights_desc(const dnnl::engine& engine, const Operands& o) {
+BackwardWeights::primitive_desc weights_desc(const dnnl::engine& engine, const ConvOperands& o) {
   const auto direct = algorithm::convolution_direct;
-  const auto hint = forward_desc(engine, o, dnnl::prop_kind::forward_training);
+  const auto hint = conv_forward_desc(engine, o, dnnl::prop_kind::forward_training);
   if (o.has_bias) {
     return {{direct, o.x, o.w, o.bias, o.y, o.strides, o.dilates, o.pad, o.pad}, engine, hint};
   }
@@ -90,7 +90,7 @@ dnnl::primitive_attr followed_by(const Activation* activation) {
 }
 
 template <bool kActivated>
-Cover covers_forward(const RemainingOps& rest, Layout layout) {
+Cover covers_conv(const RemainingOps& rest, Layout layout) {
   const auto* op = rest.get<Conv2d>(0);
   if (op == nullptr) return Cover::no("the next op is no conv2d");
   const Activation* activation = kActivated ? rest.get<Activation>(1) : nullptr;
@@ -105,8 +105,8 @@ Cover covers_forward(const RemainingOps& rest, Layout layout) {
   }
   const Value& y = kActivated ? activation->y : op->y;
   const auto describe = [&](const dnnl::engine& engine, Cover& cover) {
-    const Operands operands(op->shape, op->n(), bool(op->b), layout);
-    const auto conv = forward_desc(engine, operands, kInference, followed_by(activation));
+    const ConvOperands operands(op->shape, op->n(), bool(op->b), layout);
+    const auto conv = conv_forward_desc(engine, operands, kInference, followed_by(activation));
     if (kActivated) cover.skips = {op->y.id};
     return add_use(cover.reads, op->x, conv.src_desc(), op->shape.in) &&
            add_use(cover.writes, y, conv.dst_desc(), op->shape.out());
@@ -122,13 +122,13 @@ const char* forward_name() {
 
 // kFixed: the weights never change, so they are copied into oneDNN's layout once.
 template <bool kActivated, bool kFixed>
-std::unique_ptr<Step> prepare_forward(const Span& span, const Binding& binding, Layout layout) {
+std::unique_ptr<Step> prepare_conv(const Span& span, const Binding& binding, Layout layout) {
   const auto& op = span.get<Conv2d>(0);
   const Activation* activation = kActivated ? &span.get<Activation>(1) : nullptr;
   return checked(kernel_name(forward_name<kActivated, kFixed>(), layout), [&] {
     auto chain = std::make_unique<PrimitiveChain>(binding);
-    const Operands o(op.shape, op.n(), bool(op.b), layout);
-    const auto conv = forward_desc(chain->engine(), o, kInference, followed_by(activation));
+    const ConvOperands o(op.shape, op.n(), bool(op.b), layout);
+    const auto conv = conv_forward_desc(chain->engine(), o, kInference, followed_by(activation));
     const auto w = chain->memory(o.plain_w, binding.read(op.w));
     PrimitiveChain::Arguments arguments{
         {DNNL_ARG_SRC, chain->memory(conv.src_desc(), binding.read(op.x))},
@@ -137,27 +137,27 @@ std::unique_ptr<Step> prepare_forward(const Span& span, const Binding& binding, 
         {DNNL_ARG_DST,
          chain->memory(conv.dst_desc(), binding.write(kActivated ? activation->y : op.y))}};
     if (op.b) arguments.insert({DNNL_ARG_BIAS, chain->memory(o.bias, binding.read(op.b))});
-    chain->add(Forward(conv), std::move(arguments));
+    chain->add(ConvForward(conv), std::move(arguments));
     return chain;
   });
 }
 
-Cover covers_grad_x(const RemainingOps& rest, Layout layout) {
+Cover covers_conv_grad_x(const RemainingOps& rest, Layout layout) {
   const auto* op = rest.get<Conv2dGradX>(0);
   if (op == nullptr) return Cover::no("the next op is no conv2d_grad_x");
   const auto describe = [&](const dnnl::engine& engine, Cover& cover) {
-    const auto conv = data_desc(engine, Operands(op->shape, op->n(), false, layout));
+    const auto conv = data_desc(engine, ConvOperands(op->shape, op->n(), false, layout));
     return add_use(cover.reads, op->dy, conv.diff_dst_desc(), op->shape.out()) &&
            add_use(cover.writes, op->dx, conv.diff_src_desc(), op->shape.in);
   };
   return ask(rest, 1, {op->dy, op->w, op->dx}, describe);
 }
 
-std::unique_ptr<Step> prepare_grad_x(const Span& span, const Binding& binding, Layout layout) {
+std::unique_ptr<Step> prepare_conv_grad_x(const Span& span, const Binding& binding, Layout layout) {
   const auto& op = span.get<Conv2dGradX>(0);
   return checked(kernel_name("conv2d_grad_x", layout), [&] {
     auto chain = std::make_unique<PrimitiveChain>(binding);
-    const Operands o(op.shape, op.n(), false, layout);
+    const ConvOperands o(op.shape, op.n(), false, layout);
     const auto conv = data_desc(chain->engine(), o);
     const auto w = chain->memory(o.plain_w, binding.read(op.w));
     chain->add(BackwardData(conv),
@@ -168,22 +168,22 @@ std::unique_ptr<Step> prepare_grad_x(const Span& span, const Binding& binding, L
   });
 }
 
-Cover covers_grad_w(const RemainingOps& rest, Layout layout) {
+Cover covers_conv_grad_w(const RemainingOps& rest, Layout layout) {
   const auto* op = rest.get<Conv2dGradW>(0);
   if (op == nullptr) return Cover::no("the next op is no conv2d_grad_w");
   const auto describe = [&](const dnnl::engine& engine, Cover& cover) {
-    const auto conv = weights_desc(engine, Operands(op->shape, op->n(), bool(op->db), layout));
+    const auto conv = weights_desc(engine, ConvOperands(op->shape, op->n(), bool(op->db), layout));
     return add_use(cover.reads, op->x, conv.src_desc(), op->shape.in) &&
            add_use(cover.reads, op->dy, conv.diff_dst_desc(), op->shape.out());
   };
   return ask(rest, 1, {op->x, op->dy, op->dw, op->db}, describe);
 }
 
-std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding, Layout layout) {
+std::unique_ptr<Step> prepare_conv_grad_w(const Span& span, const Binding& binding, Layout layout) {
   const auto& op = span.get<Conv2dGradW>(0);
   return checked(kernel_name("conv2d_grad_w", layout), [&] {
     auto chain = std::make_unique<PrimitiveChain>(binding);
-    const Operands o(op.shape, op.n(), bool(op.db), layout);
+    const ConvOperands o(op.shape, op.n(), bool(op.db), layout);
     const auto conv = weights_desc(chain->engine(), o);
     const auto dw = chain->memory(o.plain_w, binding.write(op.dw));
     const bool direct = conv.diff_weights_desc() == o.plain_w;
@@ -206,12 +206,12 @@ std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding, L
 KernelTable onednn_conv_kernels() {
   KernelTable table;
   for (const Layout layout : {Layout::blocked, Layout::plain}) {
-    table.push_back(in_layout(forward_name<true, false>(), layout, covers_forward<true>,
-                              prepare_forward<true, false>));
-    table.push_back(in_layout(forward_name<false, false>(), layout, covers_forward<false>,
-                              prepare_forward<false, false>));
-    table.push_back(in_layout("conv2d_grad_x", layout, covers_grad_x, prepare_grad_x));
-    table.push_back(in_layout("conv2d_grad_w", layout, covers_grad_w, prepare_grad_w));
+    table.push_back(in_layout(forward_name<true, false>(), layout, covers_conv<true>,
+                              prepare_conv<true, false>));
+    table.push_back(in_layout(forward_name<false, false>(), layout, covers_conv<false>,
+                              prepare_conv<false, false>));
+    table.push_back(in_layout("conv2d_grad_x", layout, covers_conv_grad_x, prepare_conv_grad_x));
+    table.push_back(in_layout("conv2d_grad_w", layout, covers_conv_grad_w, prepare_conv_grad_w));
   }
   return table;
 }
@@ -226,7 +226,7 @@ Cover covers_fixed(const RemainingOps& rest, Layout layout) {
     return Cover::no("takes weights that are not computed");
   }
   if (op != nullptr && op->shape.in.c < kFewest) return Cover::no("takes 8 channels or more");
-  return covers_forward<kActivated>(rest, layout);
+  return covers_conv<kActivated>(rest, layout);
 }
 
 }  // namespace
@@ -235,9 +235,9 @@ KernelTable onednn_fixed_conv_kernels() {
   KernelTable table;
   for (const Layout layout : {Layout::blocked, Layout::plain}) {
     table.push_back(in_layout(forward_name<true, true>(), layout, covers_fixed<true>,
-                              prepare_forward<true, true>));
+                              prepare_conv<true, true>));
     table.push_back(in_layout(forward_name<false, true>(), layout, covers_fixed<false>,
-                              prepare_forward<false, true>));
+                              prepare_conv<false, true>));
   }
   return table;
 }

@@ -10,15 +10,15 @@ namespace {
 
 using dnnl::memory;
 using dnnl::prop_kind;
-using Forward = dnnl::pooling_forward;
+using PoolForward = dnnl::pooling_forward;
 using Backward = dnnl::pooling_backward;
 
-Tag tag_of(Layout layout) { return layout == Layout::plain ? Tag::nchw : blocked_tag(); }
+Tag pool_tag(Layout layout) { return layout == Layout::plain ? Tag::nchw : blocked_tag(); }
 
-struct Operands {
-  Operands(const PoolShape& shape, Dim n, Layout layout)
-      : x(image_memory(n, shape.in, tag_of(layout))),
-        y(image_memory(n, shape.out(), tag_of(layout))),
+struct PoolOperands {
+  PoolOperands(const PoolShape& shape, Dim n, Layout layout)
+      : x(image_memory(n, shape.in, pool_tag(layout))),
+        y(image_memory(n, shape.out(), pool_tag(layout))),
         strides{shape.window.h.stride, shape.window.w.stride},
         kernel{shape.window.h.kernel, shape.window.w.kernel},
         pad{shape.window.h.pad, shape.window.w.pad} {}
@@ -36,15 +36,15 @@ dnnl::algorithm algorithm_of(const MaxPoolGrad&) { return dnnl::algorithm::pooli
 dnnl::algorithm algorithm_of(const AvgPool& op) { return average(op.count); }
 dnnl::algorithm algorithm_of(const AvgPoolGrad& op) { return average(op.count); }
 
-Forward::primitive_desc forward_desc(const dnnl::engine& engine, const Operands& o, prop_kind kind,
-                                     dnnl::algorithm algorithm) {
+PoolForward::primitive_desc pool_forward_desc(const dnnl::engine& engine, const PoolOperands& o,
+                                              prop_kind kind, dnnl::algorithm algorithm) {
   return {{kind, algorithm, o.x, o.y, o.strides, o.kernel, o.pad, o.pad}, engine};
 }
-Backward::primitive_desc backward_desc(const dnnl::engine& engine, const Operands& o,
+Backward::primitive_desc backward_desc(const dnnl::engine& engine, const PoolOperands& o,
                                        dnnl::algorithm algorithm) {
   return {{algorithm, o.x, o.y, o.strides, o.kernel, o.pad, o.pad},
           engine,
-          forward_desc(engine, o, prop_kind::forward_training, algorithm)};
+          pool_forward_desc(engine, o, prop_kind::forward_training, algorithm)};
 }
 
 std::string dilated(const PoolShape& shape) {
@@ -53,28 +53,28 @@ std::string dilated(const PoolShape& shape) {
 }
 
 template <typename Op>
-Cover covers_forward(const RemainingOps& rest, Layout layout) {
+Cover covers_pool(const RemainingOps& rest, Layout layout) {
   const auto* op = rest.get<Op>(0);
   if (op == nullptr) return Cover::no(fmt::format("the next op is no {}", Op::kName));
   if (const std::string why = dilated(op->shape); !why.empty()) return Cover::no(why);
   return ask(rest, 1, {op->x, op->y}, [&](const dnnl::engine& engine, Cover& cover) {
-    const Operands o(op->shape, op->n(), layout);
-    forward_desc(engine, o, prop_kind::forward_inference, algorithm_of(*op));
+    const PoolOperands o(op->shape, op->n(), layout);
+    pool_forward_desc(engine, o, prop_kind::forward_inference, algorithm_of(*op));
     return add_use(cover.reads, op->x, o.x, op->shape.in) &&
            add_use(cover.writes, op->y, o.y, op->shape.out());
   });
 }
 
 template <typename Op>
-std::unique_ptr<Step> prepare_forward(const Span& span, const Binding& binding, Layout layout) {
+std::unique_ptr<Step> prepare_pool(const Span& span, const Binding& binding, Layout layout) {
   const auto& op = span.get<Op>(0);
   return checked(kernel_name(Op::kName, layout), [&] {
     auto chain = std::make_unique<PrimitiveChain>(binding);
-    const Operands o(op.shape, op.n(), layout);
-    chain->add(
-        Forward(forward_desc(chain->engine(), o, prop_kind::forward_inference, algorithm_of(op))),
-        {{DNNL_ARG_SRC, chain->memory(o.x, binding.read(op.x))},
-         {DNNL_ARG_DST, chain->memory(o.y, binding.write(op.y))}});
+    const PoolOperands o(op.shape, op.n(), layout);
+    chain->add(PoolForward(pool_forward_desc(chain->engine(), o, prop_kind::forward_inference,
+                                             algorithm_of(op))),
+               {{DNNL_ARG_SRC, chain->memory(o.x, binding.read(op.x))},
+                {DNNL_ARG_DST, chain->memory(o.y, binding.write(op.y))}});
     return chain;
   });
 }
@@ -85,7 +85,7 @@ Cover covers_max_grad(const RemainingOps& rest, Layout layout) {
   if (const std::string why = dilated(op->shape); !why.empty()) return Cover::no(why);
   const Values values{op->x, op->y, op->dy, op->dx};
   return ask(rest, 1, values, [&](const dnnl::engine& engine, Cover& cover) {
-    const Operands o(op->shape, op->n(), layout);
+    const PoolOperands o(op->shape, op->n(), layout);
     backward_desc(engine, o, algorithm_of(*op));
     // y is not read, but it is taken in its current format, because a conversion would be useless.
     return add_use(cover.reads, op->x, o.x, op->shape.in) &&
@@ -101,13 +101,14 @@ std::unique_ptr<Step> prepare_max_grad(const Span& span, const Binding& binding,
   const auto& op = span.get<MaxPoolGrad>(0);
   return checked(kernel_name("max_pool_grad", layout), [&] {
     auto chain = std::make_unique<PrimitiveChain>(binding);
-    const Operands o(op.shape, op.n(), layout);
+    const PoolOperands o(op.shape, op.n(), layout);
     const auto algorithm = algorithm_of(op);
-    const auto forward = forward_desc(chain->engine(), o, prop_kind::forward_training, algorithm);
+    const auto forward =
+        pool_forward_desc(chain->engine(), o, prop_kind::forward_training, algorithm);
     const auto places = chain->memory(forward.workspace_desc());
-    chain->add(Forward(forward), {{DNNL_ARG_SRC, chain->memory(o.x, binding.read(op.x))},
-                                  {DNNL_ARG_DST, chain->memory(o.y)},
-                                  {DNNL_ARG_WORKSPACE, places}});
+    chain->add(PoolForward(forward), {{DNNL_ARG_SRC, chain->memory(o.x, binding.read(op.x))},
+                                      {DNNL_ARG_DST, chain->memory(o.y)},
+                                      {DNNL_ARG_WORKSPACE, places}});
     chain->add(Backward(backward_desc(chain->engine(), o, algorithm)),
                {{DNNL_ARG_DIFF_DST, chain->memory(o.y, binding.read(op.dy))},
                 {DNNL_ARG_WORKSPACE, places},
@@ -121,7 +122,7 @@ Cover covers_avg_grad(const RemainingOps& rest, Layout layout) {
   if (op == nullptr) return Cover::no("the next op is no avg_pool_grad");
   if (const std::string why = dilated(op->shape); !why.empty()) return Cover::no(why);
   return ask(rest, 1, {op->dy, op->dx}, [&](const dnnl::engine& engine, Cover& cover) {
-    const Operands o(op->shape, op->n(), layout);
+    const PoolOperands o(op->shape, op->n(), layout);
     backward_desc(engine, o, algorithm_of(*op));
     return add_use(cover.reads, op->dy, o.y, op->shape.out()) &&
            add_use(cover.writes, op->dx, o.x, op->shape.in);
@@ -132,7 +133,7 @@ std::unique_ptr<Step> prepare_avg_grad(const Span& span, const Binding& binding,
   const auto& op = span.get<AvgPoolGrad>(0);
   return checked(kernel_name("avg_pool_grad", layout), [&] {
     auto chain = std::make_unique<PrimitiveChain>(binding);
-    const Operands o(op.shape, op.n(), layout);
+    const PoolOperands o(op.shape, op.n(), layout);
     chain->add(Backward(backward_desc(chain->engine(), o, algorithm_of(op))),
                {{DNNL_ARG_DIFF_DST, chain->memory(o.y, binding.read(op.dy))},
                 {DNNL_ARG_DIFF_SRC, chain->memory(o.x, binding.write(op.dx))}});
@@ -249,11 +250,9 @@ std::unique_ptr<Step> prepare_activation_grad(const Span& span, const Binding& b
 KernelTable onednn_pool_kernels() {
   KernelTable table;
   for (const Layout layout : {Layout::blocked, Layout::plain}) {
-    table.push_back(
-        in_layout("max_pool", layout, covers_forward<MaxPool>, prepare_forward<MaxPool>));
+    table.push_back(in_layout("max_pool", layout, covers_pool<MaxPool>, prepare_pool<MaxPool>));
     table.push_back(in_layout("max_pool_grad", layout, covers_max_grad, prepare_max_grad));
-    table.push_back(
-        in_layout("avg_pool", layout, covers_forward<AvgPool>, prepare_forward<AvgPool>));
+    table.push_back(in_layout("avg_pool", layout, covers_pool<AvgPool>, prepare_pool<AvgPool>));
     table.push_back(in_layout("avg_pool_grad", layout, covers_avg_grad, prepare_avg_grad));
   }
   table.push_back(onednn_kernel(kActivation, covers_activation, prepare_activation));

@@ -13,9 +13,9 @@ namespace {
 
 constexpr const char* kRnn = "cpu.rnn.onednn";
 using Desc = dnnl::memory::desc;
-using Tag = dnnl::memory::format_tag;
+using FormatTag = dnnl::memory::format_tag;
 
-Desc described(const dnnl::memory::dims& dims, Tag tag) {
+Desc described(const dnnl::memory::dims& dims, FormatTag tag) {
   return {dims, dnnl::memory::data_type::f32, tag};
 }
 
@@ -41,12 +41,12 @@ struct Operands {
   explicit Operands(const Rnn& op) {
     const RnnShape& s = op.shape;
     const Dim D = s.directions(), G = gates(s.cell);
-    x = described({s.steps, s.batch, s.in}, Tag::ntc);
-    y = described({s.steps, s.batch, D * s.hidden}, Tag::ntc);
-    w_ih = described({1, D, s.in, G, s.hidden}, Tag::any);
-    w_hh = described({1, D, s.hidden, G, s.hidden}, Tag::any);
-    bias = described({1, D, s.cell == CellKind::gru ? 4 : G, s.hidden}, Tag::ldgo);
-    const Desc each = described({1, D, s.batch, s.hidden}, Tag::ldnc);
+    x = described({s.steps, s.batch, s.in}, FormatTag::ntc);
+    y = described({s.steps, s.batch, D * s.hidden}, FormatTag::ntc);
+    w_ih = described({1, D, s.in, G, s.hidden}, FormatTag::any);
+    w_hh = described({1, D, s.hidden, G, s.hidden}, FormatTag::any);
+    bias = described({1, D, s.cell == CellKind::gru ? 4 : G, s.hidden}, FormatTag::ldgo);
+    const Desc each = described({1, D, s.batch, s.hidden}, FormatTag::ldnc);
     if (op.h0) state = each;
     if (op.hT) final_state = each;
     if (op.c0) cell = each;
@@ -92,7 +92,8 @@ class Weights {
   Weights(const dnnl::engine& engine, const RnnShape& s, int64_t width, const Desc& wanted)
       : s_(s),
         width_(width),
-        ours_(described({1, s.directions(), width, gates(s.cell), s.hidden}, Tag::ldgoi), engine),
+        ours_(described({1, s.directions(), width, gates(s.cell), s.hidden}, FormatTag::ldgoi),
+              engine),
         theirs_(wanted, engine),
         reorder_(ours_, theirs_) {}
 

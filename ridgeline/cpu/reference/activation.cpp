@@ -73,7 +73,7 @@ std::unique_ptr<Step> prepare_activation(const Activation& op, ReferenceBinding&
   });
 }
 
-std::unique_ptr<Step> prepare_grad(const ActivationGrad& op, ReferenceBinding& binding) {
+std::unique_ptr<Step> prepare_activation_grad(const ActivationGrad& op, ReferenceBinding& binding) {
   return make_step([kind = op.kind, parameter = op.parameter, saved = binding.reads(op.saved),
                     dy = binding.reads(op.dy), dx = binding.writes(op.dx)]() mutable {
     saved.load();
@@ -86,7 +86,7 @@ std::unique_ptr<Step> prepare_grad(const ActivationGrad& op, ReferenceBinding& b
 }  // namespace
 
 KernelTable activation_reference() {
-  return {reference_kernel(prepare_activation), reference_kernel(prepare_grad)};
+  return {reference_kernel(prepare_activation), reference_kernel(prepare_activation_grad)};
 }
 
 }  // namespace ridgeline::cpu

@@ -32,7 +32,7 @@ void for_outputs(const Conv2dShape& shape, int64_t i, int64_t o, F f) {
   }
 }
 
-int64_t place(const Image& in, int64_t i, int64_t c, int64_t r, int64_t s) {
+int64_t pixel_place(const Image& in, int64_t i, int64_t c, int64_t r, int64_t s) {
   return ((i * in.c + c) * in.h + r) * in.w + s;
 }
 
@@ -48,7 +48,7 @@ std::unique_ptr<Step> prepare_conv(const Conv2d& op, ReferenceBinding& binding) 
       for_outputs(shape, i, o, [&](int64_t p, int64_t q, int64_t j) {
         double sum = b ? b[o] : 0.0;
         for_taps(shape, o, p, q, [&](int64_t c, int64_t r, int64_t s, int64_t tap) {
-          sum += x[place(shape.in, i, c, r, s)] * w[tap];
+          sum += x[pixel_place(shape.in, i, c, r, s)] * w[tap];
         });
         y[j] = sum;
       });
@@ -57,7 +57,7 @@ std::unique_ptr<Step> prepare_conv(const Conv2d& op, ReferenceBinding& binding) 
   });
 }
 
-std::unique_ptr<Step> prepare_grad_x(const Conv2dGradX& op, ReferenceBinding& binding) {
+std::unique_ptr<Step> prepare_conv_grad_x(const Conv2dGradX& op, ReferenceBinding& binding) {
   return make_step([n = op.n(), shape = op.shape, &pool = cpu_runtime(binding.runtime()).pool(),
                     dy = binding.reads(op.dy), w = binding.reads(op.w),
                     dx = binding.writes(op.dx)]() mutable {
@@ -68,7 +68,7 @@ std::unique_ptr<Step> prepare_grad_x(const Conv2dGradX& op, ReferenceBinding& bi
       for (int64_t o = 0; o < shape.k; ++o) {
         for_outputs(shape, i, o, [&](int64_t p, int64_t q, int64_t j) {
           for_taps(shape, o, p, q, [&](int64_t c, int64_t r, int64_t s, int64_t tap) {
-            dx[place(shape.in, i, c, r, s)] += dy[j] * w[tap];
+            dx[pixel_place(shape.in, i, c, r, s)] += dy[j] * w[tap];
           });
         });
       }
@@ -77,7 +77,7 @@ std::unique_ptr<Step> prepare_grad_x(const Conv2dGradX& op, ReferenceBinding& bi
   });
 }
 
-std::unique_ptr<Step> prepare_grad_w(const Conv2dGradW& op, ReferenceBinding& binding) {
+std::unique_ptr<Step> prepare_conv_grad_w(const Conv2dGradW& op, ReferenceBinding& binding) {
   return make_step([n = op.n(), shape = op.shape, &pool = cpu_runtime(binding.runtime()).pool(),
                     x = binding.reads(op.x), dy = binding.reads(op.dy), dw = binding.writes(op.dw),
                     db = binding.writes(op.db)]() mutable {
@@ -91,7 +91,7 @@ std::unique_ptr<Step> prepare_grad_w(const Conv2dGradW& op, ReferenceBinding& bi
         for_outputs(shape, i, o, [&](int64_t p, int64_t q, int64_t j) {
           if (db) db[o] += dy[j];
           for_taps(shape, o, p, q, [&](int64_t c, int64_t r, int64_t s, int64_t tap) {
-            dw[tap] += dy[j] * x[place(shape.in, i, c, r, s)];
+            dw[tap] += dy[j] * x[pixel_place(shape.in, i, c, r, s)];
           });
         });
       }
@@ -104,8 +104,8 @@ std::unique_ptr<Step> prepare_grad_w(const Conv2dGradW& op, ReferenceBinding& bi
 }  // namespace
 
 KernelTable conv_reference() {
-  return {reference_kernel(prepare_conv), reference_kernel(prepare_grad_x),
-          reference_kernel(prepare_grad_w)};
+  return {reference_kernel(prepare_conv), reference_kernel(prepare_conv_grad_x),
+          reference_kernel(prepare_conv_grad_w)};
 }
 
 }  // namespace ridgeline::cpu

@@ -73,7 +73,7 @@ std::unique_ptr<Step> prepare_loss(const ElementwiseLoss& op, ReferenceBinding& 
   });
 }
 
-std::unique_ptr<Step> prepare_grad(const ElementwiseLossGrad& op, ReferenceBinding& binding) {
+std::unique_ptr<Step> prepare_loss_grad(const ElementwiseLossGrad& op, ReferenceBinding& binding) {
   const int64_t out = op.x.shape[1];
   return make_step([n = op.x.shape[0], out, fn = op.fn, delta = op.delta, fixed = op.scale,
                     weights = ColumnWeights(op.weights, binding),
@@ -96,7 +96,7 @@ std::unique_ptr<Step> prepare_grad(const ElementwiseLossGrad& op, ReferenceBindi
 }  // namespace
 
 KernelTable elementwise_loss_reference() {
-  return {reference_kernel(prepare_loss), reference_kernel(prepare_grad)};
+  return {reference_kernel(prepare_loss), reference_kernel(prepare_loss_grad)};
 }
 
 }  // namespace ridgeline::cpu

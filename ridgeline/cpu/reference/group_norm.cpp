@@ -15,7 +15,7 @@ struct Channels {
   int64_t groups, width, spatial, count;
 };
 
-std::unique_ptr<Step> prepare_norm(const GroupNorm& op, ReferenceBinding& binding) {
+std::unique_ptr<Step> prepare_group_norm(const GroupNorm& op, ReferenceBinding& binding) {
   return make_step(
       [runs = op.runs(), width = op.width, channels = Channels(op), epsilon = op.epsilon,
        centred = op.centred, &pool = cpu_runtime(binding.runtime()).pool(), x = binding.reads(op.x),
@@ -40,7 +40,7 @@ std::unique_ptr<Step> prepare_norm(const GroupNorm& op, ReferenceBinding& bindin
       });
 }
 
-std::unique_ptr<Step> prepare_grad(const GroupNormGrad& op, ReferenceBinding& binding) {
+std::unique_ptr<Step> prepare_group_norm_grad(const GroupNormGrad& op, ReferenceBinding& binding) {
   return make_step(
       [runs = op.runs(), width = op.width, channels = Channels(op), centred = op.centred,
        &pool = cpu_runtime(binding.runtime()).pool(), x = binding.reads(op.x),
@@ -85,7 +85,7 @@ std::unique_ptr<Step> prepare_grad(const GroupNormGrad& op, ReferenceBinding& bi
 }  // namespace
 
 KernelTable group_norm_reference() {
-  return {reference_kernel(prepare_norm), reference_kernel(prepare_grad)};
+  return {reference_kernel(prepare_group_norm), reference_kernel(prepare_group_norm_grad)};
 }
 
 }  // namespace ridgeline::cpu

@@ -24,7 +24,7 @@ std::unique_ptr<Step> prepare_linear(const Linear& op, ReferenceBinding& binding
 }
 
 // dx[r, i] = sum_o dy[r, o] w[o, i]
-std::unique_ptr<Step> prepare_grad_x(const LinearGradX& op, ReferenceBinding& binding) {
+std::unique_ptr<Step> prepare_linear_grad_x(const LinearGradX& op, ReferenceBinding& binding) {
   return make_step([n = op.n(), in = op.in(), out = op.out(),
                     &pool = cpu_runtime(binding.runtime()).pool(), dy = binding.reads(op.dy),
                     w = binding.reads(op.w), dx = binding.writes(op.dx)]() mutable {
@@ -41,7 +41,7 @@ std::unique_ptr<Step> prepare_grad_x(const LinearGradX& op, ReferenceBinding& bi
 }
 
 // dw[o, i] = sum_r dy[r, o] x[r, i];  db[o] = sum_r dy[r, o]
-std::unique_ptr<Step> prepare_grad_w(const LinearGradW& op, ReferenceBinding& binding) {
+std::unique_ptr<Step> prepare_linear_grad_w(const LinearGradW& op, ReferenceBinding& binding) {
   return make_step([n = op.n(), in = op.in(), out = op.out(),
                     &pool = cpu_runtime(binding.runtime()).pool(), x = binding.reads(op.x),
                     dy = binding.reads(op.dy), dw = binding.writes(op.dw),
@@ -64,8 +64,8 @@ std::unique_ptr<Step> prepare_grad_w(const LinearGradW& op, ReferenceBinding& bi
 }  // namespace
 
 KernelTable linear_reference() {
-  return {reference_kernel(prepare_linear), reference_kernel(prepare_grad_x),
-          reference_kernel(prepare_grad_w)};
+  return {reference_kernel(prepare_linear), reference_kernel(prepare_linear_grad_x),
+          reference_kernel(prepare_linear_grad_w)};
 }
 
 }  // namespace ridgeline::cpu

@@ -3,7 +3,7 @@
 namespace ridgeline::cpu {
 namespace {
 
-std::unique_ptr<Step> prepare_conv(const OneHotConv1d& op, ReferenceBinding& binding) {
+std::unique_ptr<Step> prepare_one_hot(const OneHotConv1d& op, ReferenceBinding& binding) {
   return make_step([op, &pool = cpu_runtime(binding.runtime()).pool(),
                     token = binding.read(op.token).as<const int32_t>(), w = binding.reads(op.w),
                     b = binding.reads(op.b), y = binding.writes(op.y)]() mutable {
@@ -26,7 +26,8 @@ std::unique_ptr<Step> prepare_conv(const OneHotConv1d& op, ReferenceBinding& bin
   });
 }
 
-std::unique_ptr<Step> prepare_grad_w(const OneHotConv1dGradW& op, ReferenceBinding& binding) {
+std::unique_ptr<Step> prepare_one_hot_grad_w(const OneHotConv1dGradW& op,
+                                             ReferenceBinding& binding) {
   return make_step([op, &pool = cpu_runtime(binding.runtime()).pool(),
                     token = binding.read(op.token).as<const int32_t>(), dy = binding.reads(op.dy),
                     dw = binding.writes(op.dw), db = binding.writes(op.db)]() mutable {
@@ -56,7 +57,7 @@ std::unique_ptr<Step> prepare_grad_w(const OneHotConv1dGradW& op, ReferenceBindi
 }  // namespace
 
 KernelTable one_hot_conv_reference() {
-  return {reference_kernel(prepare_conv), reference_kernel(prepare_grad_w)};
+  return {reference_kernel(prepare_one_hot), reference_kernel(prepare_one_hot_grad_w)};
 }
 
 }  // namespace ridgeline::cpu

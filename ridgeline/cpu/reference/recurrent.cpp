@@ -141,7 +141,7 @@ std::unique_ptr<Step> prepare_rnn_grad(const RnnGrad& op, ReferenceBinding& bind
 }
 
 // dx[r, i] = sum over directions and gate rows of gradient[r, d, row] w_ih[d][row, i]
-std::unique_ptr<Step> prepare_grad_x(const RnnGradX& op, ReferenceBinding& binding) {
+std::unique_ptr<Step> prepare_rnn_grad_x(const RnnGradX& op, ReferenceBinding& binding) {
   return make_step(
       [s = op.shape, &pool = cpu_runtime(binding.runtime()).pool(),
        g = binding.reads(op.gate_gradients),
@@ -192,7 +192,7 @@ void row_gradients(const RnnShape& s, const RnnPointers<double>& p, const Double
   if (grads.b_hh) grads.b_hh[row] = db_hh;
 }
 
-std::unique_ptr<Step> prepare_grad_w(const RnnGradW& op, ReferenceBinding& binding) {
+std::unique_ptr<Step> prepare_rnn_grad_w(const RnnGradW& op, ReferenceBinding& binding) {
   return make_step([s = op.shape, &pool = cpu_runtime(binding.runtime()).pool(),
                     lengths = binding.read(op.lengths), x = binding.reads(op.x),
                     y = binding.reads(op.y), h0 = binding.reads(op.h0),
@@ -222,7 +222,7 @@ std::unique_ptr<Step> prepare_grad_w(const RnnGradW& op, ReferenceBinding& bindi
 
 KernelTable recurrent_reference() {
   return {reference_kernel(prepare_rnn), reference_kernel(prepare_rnn_grad),
-          reference_kernel(prepare_grad_x), reference_kernel(prepare_grad_w)};
+          reference_kernel(prepare_rnn_grad_x), reference_kernel(prepare_rnn_grad_w)};
 }
 
 }  // namespace ridgeline::cpu

@@ -78,7 +78,7 @@ std::unique_ptr<Step> prepare_adam(const AdamUpdate& op, ReferenceBinding& bindi
   });
 }
 
-std::unique_ptr<Step> prepare_norm(const GlobalNorm& op, ReferenceBinding& binding) {
+std::unique_ptr<Step> prepare_global_norm(const GlobalNorm& op, ReferenceBinding& binding) {
   std::vector<Doubles> grads;
   for (const Value& grad : op.grads) grads.push_back(binding.reads(grad));
   return make_step([max_norm = op.max_norm, growth = op.growth,
@@ -100,7 +100,7 @@ std::unique_ptr<Step> prepare_tick(const Tick& op, ReferenceBinding& binding) {
 
 KernelTable update_reference() {
   return {reference_kernel(prepare_sgd), reference_kernel(prepare_adam),
-          reference_kernel(prepare_norm), reference_kernel(prepare_tick)};
+          reference_kernel(prepare_global_norm), reference_kernel(prepare_tick)};
 }
 
 }  // namespace ridgeline::cpu

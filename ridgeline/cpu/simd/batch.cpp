@@ -14,6 +14,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
+namespace batch {
 namespace hn = hwy::HWY_NAMESPACE;
 
 template <typename T>
@@ -360,7 +361,10 @@ template <typename T>
 inline constexpr BatchFunctions<T> kTable{
     gather<T>,  to_panels<T>, from_panels<T>,    softmax_xent<T>,
     softmax<T>, combine<T>,   activate_array<T>, activation_grad_array<T>};
-RIDGELINE_SIMD_TABLE(BatchFunctions, batch_functions, kTable)
+
+}  // namespace batch
+
+RIDGELINE_SIMD_TABLE(BatchFunctions, batch_functions, batch::kTable)
 
 }  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -11,6 +11,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
+namespace batch_norm {
 namespace hn = hwy::HWY_NAMESPACE;
 
 template <typename T>
@@ -145,7 +146,10 @@ void grad(const BatchNormGradArgs<T>& g, Range channels) {
 
 template <typename T>
 inline constexpr BatchNormFunctions<T> kBatchNormTable{forward<T>, grad<T>};
-RIDGELINE_SIMD_TABLE(BatchNormFunctions, batch_norm_functions, kBatchNormTable)
+
+}  // namespace batch_norm
+
+RIDGELINE_SIMD_TABLE(BatchNormFunctions, batch_norm_functions, batch_norm::kBatchNormTable)
 
 }  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -8,6 +8,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
+namespace bf16_product {
 namespace hn = hwy::HWY_NAMESPACE;
 
 using V = Vec<float>;
@@ -73,7 +74,9 @@ void multiply(const uint16_t* a, int64_t lda, int64_t rows, const uint16_t* b, i
   }
 }
 
-Bf16Multiply portable_multiply() { return multiply; }
+}  // namespace bf16_product
+
+Bf16Multiply portable_multiply() { return bf16_product::multiply; }
 
 }  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -11,6 +11,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
+namespace bf16_store {
 namespace hn = hwy::HWY_NAMESPACE;
 
 using Floats = hn::CappedTag<float, 16>;  // a panel is a multiple of a vector
@@ -20,7 +21,7 @@ HWY_INLINE V nan_max(V a, V b) {  // NaN if either is
   return hn::IfThenElse(hn::Eq(a, a), hn::Max(a, b), a);
 }
 
-void widen(const uint16_t* from, float* to, int64_t count) {
+void widen_halves(const uint16_t* from, float* to, int64_t count) {
   const Floats d;
   const int64_t lanes = int64_t(hn::Lanes(d));
   int64_t i = 0;
@@ -32,7 +33,7 @@ void widen(const uint16_t* from, float* to, int64_t count) {
   }
 }
 
-void narrow(const float* from, uint16_t* to, int64_t count) {
+void narrow_floats(const float* from, uint16_t* to, int64_t count) {
   const Floats d;
   const int64_t lanes = int64_t(hn::Lanes(d));
   int64_t i = 0;
@@ -40,7 +41,7 @@ void narrow(const float* from, uint16_t* to, int64_t count) {
   for (; i < count; ++i) to[i] = Bf16(from[i]).bits;
 }
 
-void store_rows(const Bf16ConvEnd& end, const float* c, int64_t rows, uint16_t* y) {
+void store_pooled_rows(const Bf16ConvEnd& end, const float* c, int64_t rows, uint16_t* y) {
   const Floats d;
   const int64_t lanes = int64_t(hn::Lanes(d)), results = end.pool ? rows / 3 : rows;
   for (int64_t t = 0; t < results; ++t) {
@@ -58,23 +59,29 @@ void store_rows(const Bf16ConvEnd& end, const float* c, int64_t rows, uint16_t* 
   }
 }
 
+}  // namespace bf16_store
+
+using bf16_store::narrow_floats;
+using bf16_store::store_pooled_rows;
+using bf16_store::widen_halves;
+
 }  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace ridgeline::cpu::simd {
 
-HWY_EXPORT(widen);
-HWY_EXPORT(narrow);
-HWY_EXPORT(store_rows);
+HWY_EXPORT(widen_halves);
+HWY_EXPORT(narrow_floats);
+HWY_EXPORT(store_pooled_rows);
 void widen_bf16(const uint16_t* from, float* to, int64_t count) {
-  HWY_DYNAMIC_DISPATCH(widen)(from, to, count);
+  HWY_DYNAMIC_DISPATCH(widen_halves)(from, to, count);
 }
 void narrow_bf16(const float* from, uint16_t* to, int64_t count) {
-  HWY_DYNAMIC_DISPATCH(narrow)(from, to, count);
+  HWY_DYNAMIC_DISPATCH(narrow_floats)(from, to, count);
 }
 void store_bf16_rows(const Bf16ConvEnd& end, const float* c, int64_t rows, uint16_t* y) {
-  HWY_DYNAMIC_DISPATCH(store_rows)(end, c, rows, y);
+  HWY_DYNAMIC_DISPATCH(store_pooled_rows)(end, c, rows, y);
 }
 
 }  // namespace ridgeline::cpu::simd

@@ -10,6 +10,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
+namespace blocked_norm {
 namespace hn = hwy::HWY_NAMESPACE;
 
 using V = Vec<float>;
@@ -235,7 +236,10 @@ void grad(const BlockedNormGradArgs& g, Range samples) {
 }
 
 constexpr BlockedNormFunctions kBlockedNorm{norm_lanes, statistics, forward, sums, grad};
-const BlockedNormFunctions* blocked_norm_table() { return &kBlockedNorm; }
+
+}  // namespace blocked_norm
+
+const BlockedNormFunctions* blocked_norm_table() { return &blocked_norm::kBlockedNorm; }
 
 }  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -12,6 +12,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
+namespace direct_conv {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // Vectors of pixels per tile: 6 x 4 sums in 32 registers, 6 x 2 in 16.
@@ -150,7 +151,10 @@ void direct_image(const DirectArgs<T>& args, const T* x, T* y, T* scratch) {
 
 template <typename T>
 constexpr DirectFunctions<T> kDirect{direct_image<T>};
-RIDGELINE_SIMD_TABLE(DirectFunctions, direct_functions, kDirect)
+
+}  // namespace direct_conv
+
+RIDGELINE_SIMD_TABLE(DirectFunctions, direct_functions, direct_conv::kDirect)
 
 }  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

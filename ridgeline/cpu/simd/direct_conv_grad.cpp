@@ -12,6 +12,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
+namespace direct_conv_grad {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // Sums in registers: of 32, 24 leave enough for their operands; of 16, 10 do.
@@ -155,7 +156,10 @@ void gradient(const DirectGradArgs<T>& g, Range units, T* scratch) {
 template <typename T>
 constexpr DirectGradFunctions<T> kDirectGrad{grad_block, grad_scratch<T>, pad_images<T>,
                                              gradient<T>};
-RIDGELINE_SIMD_TABLE(DirectGradFunctions, direct_grad_functions, kDirectGrad)
+
+}  // namespace direct_conv_grad
+
+RIDGELINE_SIMD_TABLE(DirectGradFunctions, direct_grad_functions, direct_conv_grad::kDirectGrad)
 
 }  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

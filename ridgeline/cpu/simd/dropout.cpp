@@ -13,6 +13,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
+namespace dropout {
 namespace hn = hwy::HWY_NAMESPACE;
 
 using Wide = hn::ScalableTag<uint64_t>;
@@ -164,7 +165,10 @@ void dropout_panels(const PanelDropoutArgs<T>& g, Range features, int64_t n) {
 
 template <typename T>
 inline constexpr DropoutFunctions<T> kDropoutTable{dropout<T>, dropout_panels<T>};
-RIDGELINE_SIMD_TABLE(DropoutFunctions, dropout_functions, kDropoutTable)
+
+}  // namespace dropout
+
+RIDGELINE_SIMD_TABLE(DropoutFunctions, dropout_functions, dropout::kDropoutTable)
 
 }  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -91,8 +91,8 @@ std::unique_ptr<Step> prepare_gather(const Span& span, const Binding& binding) {
 }
 
 template <typename Op>
-Kernel kernel_of(std::string name, const Value Op::*typed,
-                 std::unique_ptr<Step> (*prepare)(const Span&, const Binding&)) {
+Kernel elementwise_kernel(std::string name, const Value Op::*typed,
+                          std::unique_ptr<Step> (*prepare)(const Span&, const Binding&)) {
   Kernel kernel;
   kernel.name = std::move(name);
   kernel.covers = [typed](const RemainingOps& rest) {
@@ -112,9 +112,10 @@ KernelTable elementwise_kernels() {
   gather.prepare = prepare_gather;
   return computing_in(
       kFloatAndDouble,
-      {gather, kernel_of<Activation>("cpu.activation.simd", &Activation::x, prepare_activation),
-       kernel_of<ActivationGrad>("cpu.activation_grad.simd", &ActivationGrad::dy,
-                                 prepare_activation_grad)});
+      {gather,
+       elementwise_kernel<Activation>("cpu.activation.simd", &Activation::x, prepare_activation),
+       elementwise_kernel<ActivationGrad>("cpu.activation_grad.simd", &ActivationGrad::dy,
+                                          prepare_activation_grad)});
 }
 
 }  // namespace ridgeline::cpu::simd

@@ -12,6 +12,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
+namespace elementwise_loss {
 
 template <typename T>
 using Tag = hn::ScalableTag<T>;
@@ -128,7 +129,11 @@ void run_elementwise_loss(const ElementwiseLossArgs<T>& g, Range groups) {
 
 template <typename T>
 inline constexpr ElementwiseLossFunctions<T> kLossTable{run_elementwise_loss<T>};
-RIDGELINE_SIMD_TABLE(ElementwiseLossFunctions, elementwise_loss_functions, kLossTable)
+
+}  // namespace elementwise_loss
+
+RIDGELINE_SIMD_TABLE(ElementwiseLossFunctions, elementwise_loss_functions,
+                     elementwise_loss::kLossTable)
 
 }  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

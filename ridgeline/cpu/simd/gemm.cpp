@@ -14,6 +14,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
+namespace gemm {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // Panels of x that stay in the second-level cache (half of the common 1 MiB) during the loop over
@@ -199,7 +200,10 @@ void input_grad(const InputGradArgs<T>& g, Range rows, Range columns) {
 template <typename T>
 inline constexpr GemmFunctions<T> kProducts{forward<T>, input_grad<T>, weight_grad<T>,
                                             bias_grad<T>};
-RIDGELINE_SIMD_TABLE(GemmFunctions, gemm_functions, kProducts)
+
+}  // namespace gemm
+
+RIDGELINE_SIMD_TABLE(GemmFunctions, gemm_functions, gemm::kProducts)
 const char* target_name() { return hwy::TargetName(HWY_TARGET); }
 
 }  // namespace ridgeline::cpu::simd::HWY_NAMESPACE

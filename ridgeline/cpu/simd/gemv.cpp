@@ -10,6 +10,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
+namespace gemv {
 namespace hn = hwy::HWY_NAMESPACE;
 
 int64_t packed_floats(int64_t depth, int64_t out) {
@@ -138,7 +139,10 @@ void scale_bytes(const uint8_t* x, float* y, int64_t count, float scale, float s
 constexpr GemvFunctions kGemv{packed_floats, pack_rows,    multiply,     packed_cell,
                               pack_cell,     cell_step,    packed_ahead, look_ahead,
                               activate_all,  softmax_rows, scale_bytes};
-const GemvFunctions* gemv_table() { return &kGemv; }
+
+}  // namespace gemv
+
+const GemvFunctions* gemv_table() { return &gemv::kGemv; }
 
 }  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -12,6 +12,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
+namespace group_norm {
 namespace hn = hwy::HWY_NAMESPACE;
 
 template <typename T>
@@ -180,7 +181,10 @@ void grad_weights(const GroupNormGradArgs<T>& g, Range channels) {
 
 template <typename T>
 inline constexpr GroupNormFunctions<T> kNormTable{forward<T>, grad<T>, grad_weights<T>};
-RIDGELINE_SIMD_TABLE(GroupNormFunctions, group_norm_functions, kNormTable)
+
+}  // namespace group_norm
+
+RIDGELINE_SIMD_TABLE(GroupNormFunctions, group_norm_functions, group_norm::kNormTable)
 
 }  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -11,6 +11,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
+namespace join {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // Calls f(index) for whole vectors, then tail(index) for each element that is left.
@@ -53,7 +54,10 @@ void multiply(const T* a, const T* b, T* y, Range elements) {
 
 template <typename T>
 inline constexpr JoinFunctions<T> kJoinTable{add<T>, multiply<T>};
-RIDGELINE_SIMD_TABLE(JoinFunctions, join_functions, kJoinTable)
+
+}  // namespace join
+
+RIDGELINE_SIMD_TABLE(JoinFunctions, join_functions, join::kJoinTable)
 
 }  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -63,7 +63,7 @@ std::unique_ptr<Step> prepare_concat(const Span& span, const Binding& binding) {
 }
 
 template <typename Op>
-Kernel kernel_of(std::unique_ptr<Step> (*prepare)(const Span&, const Binding&)) {
+Kernel join_kernel(std::unique_ptr<Step> (*prepare)(const Span&, const Binding&)) {
   Kernel kernel;
   kernel.name = fmt::format("cpu.{}.simd", Op::kName);
   kernel.covers = [](const RemainingOps& rest) {
@@ -78,8 +78,8 @@ Kernel kernel_of(std::unique_ptr<Step> (*prepare)(const Span&, const Binding&)) 
 
 KernelTable join_kernels() {
   return computing_in(kFloatAndDouble,
-                      {kernel_of<Add>(prepare_add), kernel_of<Multiply>(prepare_multiply),
-                       kernel_of<Concat>(prepare_concat)});
+                      {join_kernel<Add>(prepare_add), join_kernel<Multiply>(prepare_multiply),
+                       join_kernel<Concat>(prepare_concat)});
 }
 
 }  // namespace ridgeline::cpu::simd

@@ -49,6 +49,7 @@ struct NhwcPanels {
 
 HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
+namespace nhwc_conv {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -311,7 +312,9 @@ constexpr NhwcFunctions kNhwc{lanes, kVectors, tile, convolve, depthwise, pool};
 
 }  // namespace
 
-const NhwcFunctions* nhwc() { return &kNhwc; }
+}  // namespace nhwc_conv
+
+const NhwcFunctions* nhwc() { return &nhwc_conv::kNhwc; }
 
 }  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -321,12 +324,12 @@ namespace ridgeline::cpu::simd {
 namespace {
 
 HWY_EXPORT(nhwc);
-const NhwcFunctions& functions() { return *HWY_DYNAMIC_DISPATCH(nhwc)(); }
+const NhwcFunctions& nhwc_functions() { return *HWY_DYNAMIC_DISPATCH(nhwc)(); }
 
-NhwcPanels panels_of(int64_t k) { return {k, functions().lanes(), functions().panel}; }
+NhwcPanels panels_of(int64_t k) { return {k, nhwc_functions().lanes(), nhwc_functions().panel}; }
 
 int64_t padded_channels(int64_t k) {
-  return std::max(panels_of(k).vectors * functions().lanes(), nhwc_pixel(k));
+  return std::max(panels_of(k).vectors * nhwc_functions().lanes(), nhwc_pixel(k));
 }
 
 }  // namespace
@@ -362,7 +365,7 @@ void NhwcConv::pack(const float* w, const float* b, float* packed) {
     }
     return;
   }
-  const int64_t lanes = functions().lanes();
+  const int64_t lanes = nhwc_functions().lanes();
   const int64_t pixel = run_ * int64_t(runs_.size()) / area, taps = area * pixel;
   for (int64_t panel = 0; panel < panels(); ++panel) {
     const Range vectors = panels_of(k).at(panel);
@@ -380,7 +383,7 @@ void NhwcConv::pack(const float* w, const float* b, float* packed) {
 
 int64_t NhwcConv::tiles(int64_t images) const {
   if (depthwise_) return images * shape_.out().h;
-  const int64_t tile = functions().tile(shape_.k);
+  const int64_t tile = nhwc_functions().tile(shape_.k);
   return (images * shape_.out().pixels() + tile - 1) / tile;
 }
 
@@ -390,12 +393,12 @@ void NhwcConv::run(const NhwcImages& x, const NhwcImages& y, const NhwcEpilogue&
                    int64_t images, Range tiles, Range panels) const {
   const NhwcArgs args{shape_,   runs_.data(), int64_t(runs_.size()), run_, w_, bias_, x, y,
                       epilogue, images};
-  if (depthwise_) return functions().depthwise(args, tiles);
-  functions().convolve(args, tiles, panels);
+  if (depthwise_) return nhwc_functions().depthwise(args, tiles);
+  nhwc_functions().convolve(args, tiles, panels);
 }
 
 void NhwcPool::run(const NhwcImages& x, const NhwcImages& y, Range rows) const {
-  functions().pool(*this, x, y, rows);
+  nhwc_functions().pool(*this, x, y, rows);
 }
 
 void nhwc_load(const float* x, const Image& image, const NhwcImages& y, Range images) {

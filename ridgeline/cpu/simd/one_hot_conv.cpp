@@ -13,6 +13,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
+namespace one_hot_conv {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // Positions that are transposed at once from [t, channel] to [channel, t] or back.
@@ -202,7 +203,9 @@ void block(const OneHotBlockArgs<T>& g, T* rows, Range samples) {
 template <typename T>
 constexpr OneHotFunctions<T> kKernels{forward<T>, grad<T>, block<T>};
 
-RIDGELINE_SIMD_TABLE(OneHotFunctions, one_hot_functions, kKernels)
+}  // namespace one_hot_conv
+
+RIDGELINE_SIMD_TABLE(OneHotFunctions, one_hot_functions, one_hot_conv::kKernels)
 
 }  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -9,7 +9,7 @@ namespace ridgeline::cpu::simd {
 namespace {
 
 template <typename Op>
-OneHotShape shape_of(const Op& op) {
+OneHotShape one_hot_shape(const Op& op) {
   return {op.n(), op.length(), op.symbols(), op.out(), op.kernel()};
 }
 
@@ -40,8 +40,8 @@ void fill_table(const OneHotShape& s, const T* w, T* table, Range blocks) {
 }
 
 template <typename T>
-std::unique_ptr<Step> prepare_forward(const OneHotConv1d& op, const Binding& binding) {
-  return make_step([s = shape_of(op), token = binding.read(op.token).as<int32_t>(),
+std::unique_ptr<Step> prepare_one_hot(const OneHotConv1d& op, const Binding& binding) {
+  return make_step([s = one_hot_shape(op), token = binding.read(op.token).as<int32_t>(),
                     w = binding.read(op.w).as<T>(), b = binding.read(op.b).as<T>(),
                     y = binding.write(op.y).as<T>(),
                     table = reinterpret_cast<T*>(binding.workspace()),
@@ -53,8 +53,8 @@ std::unique_ptr<Step> prepare_forward(const OneHotConv1d& op, const Binding& bin
 }
 
 template <typename T>
-std::unique_ptr<Step> prepare_grad(const OneHotConv1dGradW& op, const Binding& binding) {
-  return make_step([s = shape_of(op), token = binding.read(op.token).as<int32_t>(),
+std::unique_ptr<Step> prepare_one_hot_grad(const OneHotConv1dGradW& op, const Binding& binding) {
+  return make_step([s = one_hot_shape(op), token = binding.read(op.token).as<int32_t>(),
                     dy = binding.read(op.dy).as<T>(), dw = binding.write(op.dw).as<T>(),
                     db = binding.write(op.db).as<T>(),
                     table = reinterpret_cast<T*>(binding.workspace()),
@@ -151,7 +151,7 @@ Cover covers_block(const RemainingOps& rest, bool rows) {
   Cover cover = skipping(rest, *block);
   if (rows) use_rows(cover.writes, block->pool->y, block->pool->shape.out());
   const int threads = cpu_runtime(rest.runtime).pool().size();
-  const OneHotShape shape = shape_of(*block->conv);
+  const OneHotShape shape = one_hot_shape(*block->conv);
   cover.workspace = with_type(block->conv->y.dtype, [&](auto zero) {
     return BlockScratch<decltype(zero)>(shape, threads, nullptr).bytes;
   });
@@ -183,7 +183,7 @@ std::unique_ptr<Step> prepare_block(const Span& span, const Binding& binding, bo
   const auto& conv = span.get<OneHotConv1d>(0);
   const auto& norm = span.get<LayerNorm>(1);
   ThreadPool& pool = cpu_runtime(binding.runtime()).pool();
-  const OneHotShape s = shape_of(conv);
+  const OneHotShape s = one_hot_shape(conv);
   const BlockScratch<T> scratch(s, pool.size(), binding.workspace());
   OneHotBlockArgs<T> args{s,
                           binding.read(conv.token).as<int32_t>(),
@@ -232,7 +232,7 @@ Cover covers_half_block(const RemainingOps& rest) {
   Cover cover = skipping(rest, *block);
   use_rows(cover.writes, pool->y, pool->shape.out());
   const int threads = cpu_runtime(rest.runtime).pool().size();
-  cover.workspace = HalfBlockScratch(shape_of(*conv), threads, nullptr).bytes;
+  cover.workspace = HalfBlockScratch(one_hot_shape(*conv), threads, nullptr).bytes;
   return cover;
 }
 
@@ -240,7 +240,7 @@ std::unique_ptr<Step> prepare_half_block(const Span& span, const Binding& bindin
   const auto& conv = span.get<OneHotConv1d>(0);
   const auto& norm = span.get<LayerNorm>(1);
   ThreadPool& pool = cpu_runtime(binding.runtime()).pool();
-  const OneHotShape s = shape_of(conv);
+  const OneHotShape s = one_hot_shape(conv);
   const HalfBlockScratch scratch(s, pool.size(), binding.workspace());
   const bool wide_bias = conv.b && conv.b.dtype == DType::fp32;
   OneHotBlockArgs<float> args{s,
@@ -285,7 +285,7 @@ Cover covers_one_hot_conv(const RemainingOps& rest, const Value Op::*typed, cons
     return Cover::no("takes operands of one type only");
   }
   Cover cover = Cover::of(1);
-  cover.workspace = table_bytes(shape_of(*op), dtype);
+  cover.workspace = table_bytes(one_hot_shape(*op), dtype);
   return cover;
 }
 
@@ -311,7 +311,7 @@ KernelTable one_hot_conv_kernels() {
   forward.prepare = [](const Span& span, const Binding& binding) {
     const auto& op = span.get<OneHotConv1d>(0);
     return with_type(op.y.dtype,
-                     [&](auto zero) { return prepare_forward<decltype(zero)>(op, binding); });
+                     [&](auto zero) { return prepare_one_hot<decltype(zero)>(op, binding); });
   };
   Kernel grad;
   grad.name = "cpu.one_hot_conv1d_grad_w.simd";
@@ -322,7 +322,7 @@ KernelTable one_hot_conv_kernels() {
   grad.prepare = [](const Span& span, const Binding& binding) {
     const auto& op = span.get<OneHotConv1dGradW>(0);
     return with_type(op.dy.dtype,
-                     [&](auto zero) { return prepare_grad<decltype(zero)>(op, binding); });
+                     [&](auto zero) { return prepare_one_hot_grad<decltype(zero)>(op, binding); });
   };
   Kernel half;
   half.name = "cpu.one_hot_norm_relu_pool.bf16";

@@ -13,6 +13,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
+namespace packed_product {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // Panels whose sums stay in the second-level cache during the loop over the whole depth.
@@ -82,7 +83,10 @@ int64_t packed_tile_rows() { return kTileRows; }
 
 template <typename T>
 constexpr PackedFunctions<T> kPacked{packed_tile_rows, pack_left<T>, multiply<T>};
-RIDGELINE_SIMD_TABLE(PackedFunctions, packed_functions, kPacked)
+
+}  // namespace packed_product
+
+RIDGELINE_SIMD_TABLE(PackedFunctions, packed_functions, packed_product::kPacked)
 
 }  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

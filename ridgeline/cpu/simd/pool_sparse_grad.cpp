@@ -13,6 +13,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
+namespace pool_sparse_grad {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // Vectors of sums in registers: of 16, 12 leave enough for their operands.
@@ -348,7 +349,11 @@ void gradient(const PoolSparseGradArgs<T>& g, Range units, const PoolSparseScrat
 
 template <typename T>
 constexpr PoolSparseGradFunctions<T> kPoolSparseGrad{arrange<T>, images<T>, grain<T>, gradient<T>};
-RIDGELINE_SIMD_TABLE(PoolSparseGradFunctions, pool_sparse_grad_functions, kPoolSparseGrad)
+
+}  // namespace pool_sparse_grad
+
+RIDGELINE_SIMD_TABLE(PoolSparseGradFunctions, pool_sparse_grad_functions,
+                     pool_sparse_grad::kPoolSparseGrad)
 
 }  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

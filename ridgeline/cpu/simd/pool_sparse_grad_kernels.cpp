@@ -11,7 +11,7 @@ SimdActivation pooled_act(const PooledGrads& grads) {
   return grads.activation != nullptr ? simd_activation(*grads.activation) : SimdActivation();
 }
 
-std::string refuse(const PooledGrads& grads) {
+std::string refuse_pooled_grads(const PooledGrads& grads) {
   const Conv2dShape& shape = grads.w->shape;
   const Slide &down = shape.window.h, &right = shape.window.w, two{2, 2, 0, 1};
   if (!takes(grads.w->x.dtype)) return "takes fp32 and fp64 only";
@@ -68,7 +68,7 @@ struct Slices {
 Cover covers_pool_sparse_grad(const RemainingOps& rest) {
   const auto found = find_pooled_grads(rest);
   if (!found) return Cover::no("the next ops are no gradients of a pool and its convolution");
-  const std::string reason = refuse(*found);
+  const std::string reason = refuse_pooled_grads(*found);
   if (!reason.empty()) return Cover::no(reason);
   Cover cover = cover_pooled_grads(rest, *found);
   if (cover.ops == 0) return cover;

@@ -214,8 +214,8 @@ std::unique_ptr<Step> prepare_select_grad(const Span& span, const Binding& bindi
 }
 
 template <typename Op>
-Kernel kernel_of(const Value Op::*typed,
-                 std::unique_ptr<Step> (*prepare)(const Span&, const Binding&)) {
+Kernel rearrange_kernel(const Value Op::*typed,
+                        std::unique_ptr<Step> (*prepare)(const Span&, const Binding&)) {
   Kernel kernel;
   kernel.name = fmt::format("cpu.{}.simd", Op::kName);
   kernel.covers = [typed](const RemainingOps& rest) {
@@ -229,12 +229,13 @@ Kernel kernel_of(const Value Op::*typed,
 }  // namespace
 
 KernelTable rearrange_kernels() {
-  return computing_in(kFloatAndDouble,
-                      {kernel_of(&Pad::y, prepare_pad), kernel_of(&Transpose::y, prepare_transpose),
-                       kernel_of(&SelectTimestep::y, prepare_select),
-                       kernel_of(&SelectTimestepGrad::dx, prepare_select_grad),
-                       kernel_of(&Upsample::y, prepare_upsample),
-                       kernel_of(&UpsampleGrad::dx, prepare_upsample_grad)});
+  return computing_in(
+      kFloatAndDouble,
+      {rearrange_kernel(&Pad::y, prepare_pad), rearrange_kernel(&Transpose::y, prepare_transpose),
+       rearrange_kernel(&SelectTimestep::y, prepare_select),
+       rearrange_kernel(&SelectTimestepGrad::dx, prepare_select_grad),
+       rearrange_kernel(&Upsample::y, prepare_upsample),
+       rearrange_kernel(&UpsampleGrad::dx, prepare_upsample_grad)});
 }
 
 }  // namespace ridgeline::cpu::simd

@@ -10,6 +10,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
+namespace recurrent {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // Computes the tiles of a range of units over the samples.
@@ -107,8 +108,11 @@ int64_t rnn_grad_units() { return kGradUnits; }
 template <typename T>
 constexpr RnnFunctions<T> kRnnTable{rnn_units, rnn_grad_units, pack<T>,   pack_transposed<T>,
                                     step<T>,   grad_step<T>,   finish<T>, grad_finish<T>};
-const RnnFunctions<float>* float_rnn_functions() { return &kRnnTable<float>; }
-const RnnFunctions<double>* double_rnn_functions() { return &kRnnTable<double>; }
+
+}  // namespace recurrent
+
+const RnnFunctions<float>* float_rnn_functions() { return &recurrent::kRnnTable<float>; }
+const RnnFunctions<double>* double_rnn_functions() { return &recurrent::kRnnTable<double>; }
 
 }  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

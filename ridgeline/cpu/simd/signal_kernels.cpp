@@ -16,7 +16,7 @@ Winograd1dShape winograd1d_shape(const SignalConv& span) {
           shape.window.w.kernel, span.relu != nullptr, span.pool != nullptr};
 }
 
-std::string refuse_winograd1d(const Conv2d& conv) {
+std::string refuse_signal_conv(const Conv2d& conv) {
   const Conv2dShape& shape = conv.shape;
   if (conv.x.dtype != DType::fp32 || conv.w.dtype != DType::fp32 || conv.y.dtype != DType::fp32 ||
       (conv.b && conv.b.dtype != DType::fp32)) {
@@ -49,7 +49,7 @@ struct Winograd1dScratch {
 Cover covers_winograd1d(const RemainingOps& rest) {
   const SignalConv span = signal_conv_at(rest);
   if (span.conv == nullptr) return Cover::no("the next op is no 1-D convolution of stride 1");
-  const std::string reason = refuse_winograd1d(*span.conv);
+  const std::string reason = refuse_signal_conv(*span.conv);
   if (!reason.empty()) return Cover::no(reason);
   Cover cover = cover_in_rows(rest, span);
   cover.workspace =

@@ -10,6 +10,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
+namespace signal_norm {
 namespace hn = hwy::HWY_NAMESPACE;
 
 using Tag = hn::CappedTag<float, 16>;
@@ -78,6 +79,10 @@ void norm_samples(const SignalNormArgs& g, Range samples) {
     }
   }
 }
+
+}  // namespace signal_norm
+
+using signal_norm::norm_samples;
 
 }  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -24,7 +24,7 @@ int64_t task_rows(const SplitProductArgs& g) { return std::clamp<int64_t>(g.left
 
 // The epilogue of a block of block row i. The bias is added last: sums of few products then round
 // no more often than in fp32.
-void finish(const SplitProductArgs& g, int64_t i, int64_t rows, float* c, int64_t ldc) {
+void finish_tile(const SplitProductArgs& g, int64_t i, int64_t rows, float* c, int64_t ldc) {
   if (g.bias == nullptr && g.scale == 1 && !g.rectified) return;
   const float* bias = g.bias != nullptr ? g.bias + i * kSplitSide : nullptr;
   g.left.engine->finish(c, ldc, rows, g.scale, bias, g.rectified);
@@ -43,7 +43,7 @@ void multiply_edge(const SplitProductArgs& g, int64_t i, int64_t j) {
   alignas(64) float sums[kSplitSide * kSplitSide];
   const int64_t rows = part(g.rows, i), columns = part(g.columns, j);
   multiply(g, i, j, 0, g.left.depth, sums, kSplitSide, false);
-  finish(g, i, rows, sums, kSplitSide);
+  finish_tile(g, i, rows, sums, kSplitSide);
   float* to = g.c + i * g.row_step + j * g.column_step;
   for (int64_t row = 0; row < rows; ++row) {
     for (int64_t column = 0; column < columns; ++column) {
@@ -113,7 +113,7 @@ void split_multiply(const SplitProductArgs& g, Range rows, Range columns) {
           }
           float* to = g.c + i * g.row_step + j * g.column_step;
           multiply(g, i, j, k, std::min(step, depth - k), to, g.ldc, g.add || k > 0);
-          if (k + step >= depth) finish(g, i, kSplitSide, to, g.ldc);
+          if (k + step >= depth) finish_tile(g, i, kSplitSide, to, g.ldc);
         }
       }
     }

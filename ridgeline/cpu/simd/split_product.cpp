@@ -12,11 +12,11 @@ namespace {
 
 constexpr int64_t kPart = kSplitPart;
 
-float widen(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
+float bf16_value(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
 
 // Splits x into the nearest bf16, the nearest bf16 of the remainder, and the rest. A number that
 // would round to infinity is truncated instead; infinity and NaN are their own last part.
-void split(float x, uint16_t* to) {
+void split_value(float x, uint16_t* to) {
   if (!std::isfinite(x)) {
     to[0] = to[kPart] = 0;
     to[2 * kPart] = Bf16(x).bits;
@@ -24,9 +24,9 @@ void split(float x, uint16_t* to) {
   }
   for (int64_t p = 0; p < 3; ++p) {
     uint16_t bits = Bf16(x).bits;
-    if (!std::isfinite(widen(bits))) bits = std::bit_cast<uint32_t>(x) >> 16;
+    if (!std::isfinite(bf16_value(bits))) bits = std::bit_cast<uint32_t>(x) >> 16;
     to[p * kPart] = bits;
-    x -= widen(bits);
+    x -= bf16_value(bits);
   }
 }
 
@@ -41,7 +41,7 @@ void split_left(const float* a, int64_t lda, int64_t rows, int64_t depth, uint16
   for (int64_t row = 0; row < kSplitSide; ++row) {
     for (int64_t k = 0; k < kSplitSide; ++k) {
       const int64_t at = kTransposed ? k * lda + row : row * lda + k;
-      split(row < rows && k < depth ? a[at] : 0.0f, block + left_at(row, k));
+      split_value(row < rows && k < depth ? a[at] : 0.0f, block + left_at(row, k));
     }
   }
 }
@@ -51,7 +51,7 @@ void split_right(const float* b, int64_t ldb, int64_t depth, int64_t columns, ui
   for (int64_t k = 0; k < kSplitSide; ++k) {
     for (int64_t column = 0; column < kSplitSide; ++column) {
       const int64_t at = kTransposed ? column * ldb + k : k * ldb + column;
-      split(k < depth && column < columns ? b[at] : 0.0f, block + right_at(k, column));
+      split_value(k < depth && column < columns ? b[at] : 0.0f, block + right_at(k, column));
     }
   }
 }
@@ -68,9 +68,9 @@ void multiply_block(const uint16_t* a, const uint16_t* b, int parts_of_b, float*
     if (q >= parts_of_b) continue;
     for (int64_t row = 0; row < kSplitSide; ++row) {
       for (int64_t k = 0; k < kSplitSide; ++k) {
-        const float left = widen(a[p * kPart + left_at(row, k)]);
+        const float left = bf16_value(a[p * kPart + left_at(row, k)]);
         for (int64_t column = 0; column < kSplitSide; ++column) {
-          c[row * ldc + column] += left * widen(b[q * kPart + right_at(k, column)]);
+          c[row * ldc + column] += left * bf16_value(b[q * kPart + right_at(k, column)]);
         }
       }
     }
@@ -88,7 +88,8 @@ void multiply(const uint16_t* a, const uint16_t* b, int64_t blocks, float* c, in
   }
 }
 
-void finish(float* c, int64_t ldc, int64_t rows, float scale, const float* bias, bool rectified) {
+void finish_rows(float* c, int64_t ldc, int64_t rows, float scale, const float* bias,
+                 bool rectified) {
   for (int64_t row = 0; row < rows; ++row) {
     for (int64_t column = 0; column < kSplitSide; ++column) {
       float& v = c[row * ldc + column];
@@ -103,17 +104,10 @@ void nothing() {}
 }  // namespace
 
 const SplitEngine& split_portable_engine() {
-  static constexpr SplitEngine kEngine{"portable",
-                                       split_left<false>,
-                                       split_right<false>,
-                                       split_left<true>,
-                                       split_right<true>,
-                                       take_right,
-                                       nothing,
-                                       nothing,
-                                       multiply<3>,
-                                       multiply<1>,
-                                       finish};
+  static constexpr SplitEngine kEngine{"portable",       split_left<false>, split_right<false>,
+                                       split_left<true>, split_right<true>, take_right,
+                                       nothing,          nothing,           multiply<3>,
+                                       multiply<1>,      finish_rows};
   return kEngine;
 }
 

@@ -29,7 +29,7 @@ RIDGELINE_AVX512 inline __m512i upper_half(__m512i bits) {
 
 // Splits into the nearest bf16, the nearest bf16 of the remainder, and the rest. `largest` keeps
 // the largest magnitude so far: above kSplitLimit numbers would round to infinity.
-RIDGELINE_AVX512 inline Parts split(__m512 x, __m512& largest) {
+RIDGELINE_AVX512 inline Parts split_vector(__m512 x, __m512& largest) {
   constexpr int kAbsoluteMax = 0b1011;
   largest = _mm512_range_ps(largest, x, kAbsoluteMax);
   const __m512i half = _mm512_set1_epi32(0x8000);
@@ -49,7 +49,7 @@ RIDGELINE_AVX512 inline Parts split_huge(__m512 x, __m512& largest) {
   const __mmask16 huge = _mm512_cmpge_epi32_mask(size, _mm512_set1_epi32(0x7f7f8000));
   const __mmask16 endless = _mm512_cmpge_epi32_mask(size, _mm512_set1_epi32(0x7f800000));
   const __mmask16 is_nan = _mm512_cmpgt_epi32_mask(size, _mm512_set1_epi32(0x7f800000));
-  Parts parts = split(x, largest);
+  Parts parts = split_vector(x, largest);
   parts.at[0] = _mm512_mask_mov_epi32(parts.at[0], huge, upper_half(bits));
   parts.at[0] = _mm512_maskz_mov_epi32(__mmask16(~endless), parts.at[0]);
   const __m512 rest = _mm512_maskz_sub_ps(__mmask16(~endless), x, _mm512_castsi512_ps(parts.at[0]));
@@ -101,7 +101,7 @@ RIDGELINE_AVX512 void split_left(const float* a, int64_t lda, int64_t rows, int6
                                  a + row * lda + half * 16);
   };
   const auto at = [](int64_t row) { return row * kSplitSide; };
-  if (split_vectors<split>(block, load, at)) split_vectors<split_huge>(block, load, at);
+  if (split_vectors<split_vector>(block, load, at)) split_vectors<split_huge>(block, load, at);
 }
 
 // The position of pair i of the right operand: rows k = i % 16 and k + 16 of one half of the
@@ -123,7 +123,8 @@ struct RightRows {
 RIDGELINE_AVX512 void split_right(const float* b, int64_t ldb, int64_t depth, int64_t columns,
                                   uint16_t* block) {
   const RightRows load{b, ldb, depth, {lanes_below(columns), lanes_below(columns - 16)}};
-  if (split_vectors<split>(block, load, right_at)) split_vectors<split_huge>(block, load, right_at);
+  if (split_vectors<split_vector>(block, load, right_at))
+    split_vectors<split_huge>(block, load, right_at);
 }
 
 RIDGELINE_AVX512 inline __m512 lower_pairs(__m512 a, __m512 b) {
@@ -134,7 +135,7 @@ RIDGELINE_AVX512 inline __m512 upper_pairs(__m512 a, __m512 b) {
 }
 
 // Transposes sixteen vectors of sixteen numbers.
-RIDGELINE_AVX512 inline void transpose(__m512 (&v)[16]) {
+RIDGELINE_AVX512 inline void transpose_vectors(__m512 (&v)[16]) {
   __m512 t[16];
 #pragma GCC unroll 8
   for (int i = 0; i < 16; i += 2) {
@@ -179,7 +180,7 @@ RIDGELINE_AVX512 void split_transposed(const float* from, int64_t ld, int64_t hi
         v[r] = _mm512_maskz_loadu_ps(i * 16 + r < high ? mask : __mmask16(0),
                                      from + (i * 16 + r) * ld + j * 16);
       }
-      transpose(v);
+      transpose_vectors(v);
 #pragma GCC unroll 16
       for (int64_t r = 0; r < 16; ++r) {
         _mm512_store_ps(kLeft ? square[j][i][r] : square[i][j][r], v[r]);
@@ -189,7 +190,7 @@ RIDGELINE_AVX512 void split_transposed(const float* from, int64_t ld, int64_t hi
   const auto load = [&](int64_t i, int64_t half)
                         RIDGELINE_AVX512 { return _mm512_load_ps(square[i / 16][half][i % 16]); };
   const auto at = [](int64_t i) { return kLeft ? i * kSplitSide : right_at(i); };
-  if (split_vectors<split>(block, load, at)) split_vectors<split_huge>(block, load, at);
+  if (split_vectors<split_vector>(block, load, at)) split_vectors<split_huge>(block, load, at);
 }
 
 RIDGELINE_AVX512 void split_left_transposed(const float* a, int64_t lda, int64_t rows,
@@ -211,8 +212,8 @@ RIDGELINE_AVX512 void take_right(const float* b, int64_t ldb, int64_t depth, int
   }
 }
 
-RIDGELINE_AVX512 void finish(float* c, int64_t ldc, int64_t rows, float scale, const float* bias,
-                             bool rectified) {
+RIDGELINE_AVX512 void finish_vectors(float* c, int64_t ldc, int64_t rows, float scale,
+                                     const float* bias, bool rectified) {
   const __m512 factor = _mm512_set1_ps(scale), zero = _mm512_setzero_ps();
   for (int64_t row = 0; row < rows; ++row) {
     const __m512 start = _mm512_set1_ps(bias != nullptr ? bias[row] : 0.0f);
@@ -224,14 +225,14 @@ RIDGELINE_AVX512 void finish(float* c, int64_t ldc, int64_t rows, float scale, c
   }
 }
 
-struct alignas(64) TileConfig {
+struct alignas(64) SplitTiles {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
   uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
   uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
 };
 
 RIDGELINE_AMX void begin_tiles() {
-  static constexpr TileConfig kWhole;
+  static constexpr SplitTiles kWhole;
   _tile_loadconfig(&kWhole);
 }
 
@@ -241,7 +242,7 @@ RIDGELINE_AMX void end_tiles() { _tile_release(); }
 // hold b.
 // From one pair of parts to the next only one operand changes: 14 loads for 24 products.
 template <int kPartsOfB>
-RIDGELINE_AMX void multiply_tiles(const uint16_t* a, const uint16_t* b, int64_t blocks, float* c,
+RIDGELINE_AMX void multiply_parts(const uint16_t* a, const uint16_t* b, int64_t blocks, float* c,
                                   int64_t ldc, bool add) {
   const int64_t row = ldc * int64_t{sizeof(float)};
   if (add) {
@@ -301,9 +302,9 @@ RIDGELINE_AMX void multiply_tiles(const uint16_t* a, const uint16_t* b, int64_t 
 
 const SplitEngine* split_engine() {
   static constexpr SplitEngine kAmx{
-      "amx",      split_left,  split_right, split_left_transposed, split_right_transposed,
-      take_right, begin_tiles, end_tiles,   multiply_tiles<3>,     multiply_tiles<1>,
-      finish};
+      "amx",         split_left,  split_right, split_left_transposed, split_right_transposed,
+      take_right,    begin_tiles, end_tiles,   multiply_parts<3>,     multiply_parts<1>,
+      finish_vectors};
   // Requests the tile registers; a CPU that has them also has AVX-512.
   return std::strcmp(bf16_engine().name, "amx") == 0 ? &kAmx : nullptr;
 }

@@ -10,6 +10,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
+namespace update {
 namespace hn = hwy::HWY_NAMESPACE;
 
 template <typename T>
@@ -104,7 +105,10 @@ void adam(const AdamArgs<T>& args, Range elements) {
 
 template <typename T>
 inline constexpr UpdateFunctions<T> kUpdateTable{sgd<T>, adam<T>};
-RIDGELINE_SIMD_TABLE(UpdateFunctions, update_functions, kUpdateTable)
+
+}  // namespace update
+
+RIDGELINE_SIMD_TABLE(UpdateFunctions, update_functions, update::kUpdateTable)
 
 }  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -93,7 +93,7 @@ int64_t norm_blocks(const Values& grads) {
   return blocks;
 }
 
-Cover covers_norm(const RemainingOps& rest) {
+Cover covers_global_norm(const RemainingOps& rest) {
   const auto* op = rest.get<GlobalNorm>(0);
   if (op == nullptr) return Cover::no("the next op is no global_norm");
   for (const Value& grad : op->grads) {
@@ -143,7 +143,7 @@ std::unique_ptr<Step> prepare_global_norm(const GlobalNorm& op, const Binding& b
 Kernel norm_kernel() {
   Kernel kernel;
   kernel.name = "cpu.global_norm.threads";
-  kernel.covers = covers_norm;
+  kernel.covers = covers_global_norm;
   kernel.prepare = [](const Span& span, const Binding& binding) {
     const auto& op = span.get<GlobalNorm>(0);
     const bool narrow = op.grads.empty() || op.grads.front().dtype == DType::fp32;
@@ -154,8 +154,8 @@ Kernel norm_kernel() {
 }
 
 template <typename Op>
-Kernel kernel_of(const char* name, std::unique_ptr<Step> (*fp32)(const Op&, const Binding&),
-                 std::unique_ptr<Step> (*fp64)(const Op&, const Binding&)) {
+Kernel update_kernel(const char* name, std::unique_ptr<Step> (*fp32)(const Op&, const Binding&),
+                     std::unique_ptr<Step> (*fp64)(const Op&, const Binding&)) {
   Kernel kernel;
   kernel.name = name;
   kernel.covers = [](const RemainingOps& rest) {
@@ -175,8 +175,8 @@ Kernel kernel_of(const char* name, std::unique_ptr<Step> (*fp32)(const Op&, cons
 KernelTable update_kernels() {
   return computing_in(
       kFloatAndDouble,
-      {kernel_of<SgdUpdate>("cpu.sgd.simd", prepare_sgd<float>, prepare_sgd<double>),
-       kernel_of<AdamUpdate>("cpu.adam.simd", prepare_adam<float>, prepare_adam<double>),
+      {update_kernel<SgdUpdate>("cpu.sgd.simd", prepare_sgd<float>, prepare_sgd<double>),
+       update_kernel<AdamUpdate>("cpu.adam.simd", prepare_adam<float>, prepare_adam<double>),
        norm_kernel()});
 }
 

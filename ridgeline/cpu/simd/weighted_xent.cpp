@@ -14,6 +14,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
+namespace weighted_xent {
 
 template <typename T>
 using Tag = hn::ScalableTag<T>;
@@ -99,7 +100,10 @@ void run_weighted_xent(const WeightedXentArgs<T>& g, Range groups) {
 
 template <typename T>
 inline constexpr WeightedXentFunctions<T> kXentTable{run_weighted_xent<T>};
-RIDGELINE_SIMD_TABLE(WeightedXentFunctions, weighted_xent_functions, kXentTable)
+
+}  // namespace weighted_xent
+
+RIDGELINE_SIMD_TABLE(WeightedXentFunctions, weighted_xent_functions, weighted_xent::kXentTable)
 
 }  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -10,6 +10,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
+namespace winograd1d_conv {
 namespace hn = hwy::HWY_NAMESPACE;
 
 using V = Vec<float>;
@@ -266,7 +267,10 @@ void convolve(const Winograd1dArgs& g, float* scratch, Range chunks) {
 }
 
 constexpr Winograd1dFunctions kWinograd1d{weights, convolve};
-const Winograd1dFunctions* winograd1d() { return &kWinograd1d; }
+
+}  // namespace winograd1d_conv
+
+const Winograd1dFunctions* winograd1d() { return &winograd1d_conv::kWinograd1d; }
 
 }  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

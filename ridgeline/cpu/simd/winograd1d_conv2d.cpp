@@ -21,6 +21,7 @@ inline constexpr Winograd1dMatrix<kPairs> kWinograd1dMatrix{};
 
 HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
+namespace winograd1d_conv2d {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // Vectors of a tile of sums: 6 x 4 in 32 registers, 6 x 2 in 16.
@@ -331,7 +332,12 @@ void image(const Winograd1dConv2dArgs& args, const float* x, float* y, float* sc
 }
 
 constexpr Winograd1dConv2dFunctions kWinograd1dConv2d{filters, image};
-const Winograd1dConv2dFunctions* winograd1d_conv2d() { return &kWinograd1dConv2d; }
+
+}  // namespace winograd1d_conv2d
+
+const Winograd1dConv2dFunctions* winograd1d_conv2d_table() {
+  return &winograd1d_conv2d::kWinograd1dConv2d;
+}
 
 }  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -339,9 +345,9 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace ridgeline::cpu::simd {
 
-HWY_EXPORT(winograd1d_conv2d);
+HWY_EXPORT(winograd1d_conv2d_table);
 const Winograd1dConv2dFunctions& winograd1d_conv2d_functions() {
-  return *HWY_DYNAMIC_DISPATCH(winograd1d_conv2d)();
+  return *HWY_DYNAMIC_DISPATCH(winograd1d_conv2d_table)();
 }
 
 size_t Winograd1dConv2dShape::thread_elements() const {

@@ -20,7 +20,7 @@ Shape timestep_shape(const Field& field) {
   return is_sequence(field) ? field.shape : field.shape.drop_front();
 }
 
-void check(const Field& field, const Shape& want) {
+void check_timesteps(const Field& field, const Shape& want) {
   const bool numbers = field.kind == FieldKind::number && field.shape.rank() > 0;
   if (!is_sequence(field) && !numbers) {
     throw_error(ErrorKind::data,
@@ -61,7 +61,7 @@ Timesteps read_timesteps(const Field& field, int64_t begin, int64_t end) {
 
 void SequenceFeature::lengths(const Field& from, int64_t begin, int64_t end,
                               std::span<int32_t> out) const {
-  check(from, timestep.shape);
+  check_timesteps(from, timestep.shape);
   for (int64_t i = begin; i < end; ++i) {
     const int64_t own = length_of(from, i);
     if (own > length && !cut) {

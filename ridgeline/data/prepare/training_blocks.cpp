@@ -76,8 +76,8 @@ bool suspicious(const Moments::Part& part, size_t samples, bool refuse_nan) {
   return false;
 }
 
-void sum_block(const Field& field, BlockReader& block, int64_t number, const Moments& moments,
-               bool refuse_nan, const Transform& transform, Moments::Part& part) {
+void sum_field_block(const Field& field, BlockReader& block, int64_t number, const Moments& moments,
+                     bool refuse_nan, const Transform& transform, Moments::Part& part) {
   block.read(number);
   if (transform) {
     check_values(field, block, refuse_nan);
@@ -104,8 +104,8 @@ void add_in_parallel(const Field& field, std::span<const int64_t> train, int64_t
     pool.run([&](int thread) {
       for (int64_t i = thread; i < count; i += threads) {
         try {
-          sum_block(field, readers[size_t(thread)], at + i, moments, refuse_nan, transform,
-                    parts[size_t(i)]);
+          sum_field_block(field, readers[size_t(thread)], at + i, moments, refuse_nan, transform,
+                          parts[size_t(i)]);
         } catch (...) {
           errors[size_t(i)] = std::current_exception();
         }

@@ -23,7 +23,7 @@ bool all_whole(std::span<const double> values, double most) {
 
 // Returns the values unchanged, or as integers.
 template <typename T>
-std::shared_ptr<const FieldValues> share(std::vector<T> values, size_t row_bytes) {
+std::shared_ptr<const FieldValues> shared_values(std::vector<T> values, size_t row_bytes) {
   auto owner = std::make_shared<const std::vector<T>>(std::move(values));
   const auto bytes = std::as_bytes(std::span(*owner));
   return std::make_shared<MemoryValues>(bytes, row_bytes, std::move(owner));
@@ -46,13 +46,13 @@ Field numbers_field(std::string name, std::vector<double> values, const Shape& s
   const auto elements = size_t(field.shape.numel());
   if (whole == DType::int32 && all_whole(values, std::numeric_limits<int32_t>::max())) {
     field.dtype = DType::int32;
-    field.values = share(cast<int32_t>(values), elements * sizeof(int32_t));
+    field.values = shared_values(cast<int32_t>(values), elements * sizeof(int32_t));
   } else if (all_whole(values, kMostWhole)) {
     field.dtype = DType::int64;
-    field.values = share(cast<int64_t>(values), elements * sizeof(int64_t));
+    field.values = shared_values(cast<int64_t>(values), elements * sizeof(int64_t));
   } else {
     field.dtype = DType::fp64;
-    field.values = share(std::move(values), elements * sizeof(double));
+    field.values = shared_values(std::move(values), elements * sizeof(double));
   }
   return field;
 }

@@ -23,9 +23,9 @@ constexpr int64_t kMostDirectory = int64_t{64} << 20;
 constexpr uint32_t kInZip64 = 0xffffffff;  // the true value is in the ZIP64 extra field
 
 // Little-endian numbers of a record; every access is checked.
-class Record {
+class ZipRecord {
  public:
-  Record(std::span<const uint8_t> bytes, const std::string& file) : bytes_(bytes), file_(file) {}
+  ZipRecord(std::span<const uint8_t> bytes, const std::string& file) : bytes_(bytes), file_(file) {}
 
   uint64_t number(size_t at, size_t width) const {
     if (at > bytes_.size() || width > bytes_.size() - at) {
@@ -40,13 +40,13 @@ class Record {
   uint32_t u32(size_t at) const { return uint32_t(number(at, 4)); }
   uint64_t u64(size_t at) const { return number(at, 8); }
   size_t size() const { return bytes_.size(); }
-  Record part(size_t at, size_t count) const {
+  ZipRecord part(size_t at, size_t count) const {
     // An empty part may begin at the end, but not after it.
     if (count > 0 || at > bytes_.size()) number(at + std::max<size_t>(count, 1) - 1, 1);
     return {bytes_.subspan(at, count), file_};
   }
   std::string text(size_t at, size_t count) const {
-    const Record p = part(at, count);
+    const ZipRecord p = part(at, count);
     return {reinterpret_cast<const char*>(p.bytes_.data()), count};
   }
 
@@ -84,7 +84,7 @@ Directory find_directory(const InputFile& file) {
   // The last record is followed by a comment of at most 65,535 bytes.
   const int64_t tail = std::min(file.size(), int64_t(kEndBytes) + 0xffff);
   const std::vector<uint8_t> bytes = bytes_at(file, file.size() - tail, tail);
-  const Record record(bytes, name);
+  const ZipRecord record(bytes, name);
   std::optional<size_t> end;
   for (size_t at = bytes.size() < kEndBytes ? 0 : bytes.size() - kEndBytes + 1; at-- > 0;) {
     if (record.u32(at) != kEnd || at + kEndBytes + record.u16(at + 20) != bytes.size()) continue;
@@ -102,7 +102,7 @@ Directory find_directory(const InputFile& file) {
   if (*end >= kLocatorBytes && record.u32(*end - kLocatorBytes) == kEnd64Locator) {
     const int64_t at = checked_size(record.u64(*end - kLocatorBytes + 8), name);
     const std::vector<uint8_t> wide = bytes_at(file, at, int64_t(kEnd64Bytes));
-    const Record end64(wide, name);
+    const ZipRecord end64(wide, name);
     whole = end64.u32(0) == kEnd64 && end64.u32(16) == 0;
     found = {checked_size(end64.u64(48), name), checked_size(end64.u64(40), name),
              checked_size(end64.u64(32), name)};
@@ -114,11 +114,11 @@ Directory find_directory(const InputFile& file) {
 }
 
 // Reads the 64-bit values of an entry, in the order of the format, if the 32-bit ones say so.
-void read_zip64(const Record& extra, ZipEntry& entry, int64_t& header, const std::string& file) {
+void read_zip64(const ZipRecord& extra, ZipEntry& entry, int64_t& header, const std::string& file) {
   for (size_t at = 0; at + 4 <= extra.size();) {
     const size_t size = extra.u16(at + 2);
     if (extra.u16(at) == 1) {
-      const Record wide = extra.part(at + 4, size);
+      const ZipRecord wide = extra.part(at + 4, size);
       size_t next = 0;
       for (int64_t* value : {&entry.unpacked, &entry.packed, &header}) {
         if (*value != int64_t{kInZip64}) continue;
@@ -146,10 +146,10 @@ void ZipFile::read_directory() {
                 found.bytes, kMostDirectory);
   }
   const std::vector<uint8_t> bytes = bytes_at(*file_, found.offset, found.bytes);
-  const Record directory(bytes, name);
+  const ZipRecord directory(bytes, name);
   size_t at = 0;
   for (int64_t i = 0; i < found.entries; ++i) {
-    const Record record = directory.part(at, kCentralBytes);
+    const ZipRecord record = directory.part(at, kCentralBytes);
     if (record.u32(0) != kCentral) {
       throw_error(ErrorKind::data, "{}: damaged zip archive: entry {} of {} is none; get it again",
                   name, i + 1, found.entries);
@@ -177,7 +177,7 @@ void ZipFile::read_directory() {
 
 void ZipFile::locate_data(ZipEntry& entry, int64_t header) {
   const std::vector<uint8_t> bytes = bytes_at(*file_, header, int64_t(kLocalBytes));
-  const Record local(bytes, file_->name());
+  const ZipRecord local(bytes, file_->name());
   entry.begin = header + int64_t(kLocalBytes) + local.u16(26) + local.u16(28);
   const bool inside = entry.begin <= file_->size() && entry.packed <= file_->size() - entry.begin;
   if (local.u32(0) != kLocal || !inside || (!entry.deflated && entry.packed != entry.unpacked)) {

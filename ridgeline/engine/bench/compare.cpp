@@ -23,7 +23,7 @@ json parse(const std::filesystem::path& file) {
   return parse_json(read_text_file(file, ErrorKind::data, size_t{8} << 20));
 }
 
-double number(const json& entry, std::initializer_list<const char*> keys) {
+double first_number(const json& entry, std::initializer_list<const char*> keys) {
   for (const char* key : keys) {
     const auto found = entry.find(key);
     if (found != entry.end() && found->is_number()) return found->get<double>();
@@ -106,10 +106,10 @@ void collect(const json& lines, const json& outer, std::vector<BenchResult>& res
     if (!entry.is_object()) continue;
     BenchResult result;
     result.name = work_of(entry, outer);
-    result.us = number(entry, {"us_median", "ours_us", "us"});
-    result.us_min = number(entry, {"us_min"});
+    result.us = first_number(entry, {"us_median", "ours_us", "us"});
+    result.us_min = first_number(entry, {"us_min"});
     if (result.us_min <= 0) result.us_min = result.us;
-    result.limit_fraction = number(entry, {"limit_fraction"});
+    result.limit_fraction = first_number(entry, {"limit_fraction"});
     result.date = text(entry, "date", outer);
     if (result.us > 0 && !result.name.empty()) results.push_back(std::move(result));
   }

@@ -15,7 +15,7 @@ namespace {
 
 enum class ConvPass { forward, grad_x, grad_w };
 constexpr ConvPass kConvPasses[] = {ConvPass::forward, ConvPass::grad_x, ConvPass::grad_w};
-const char* name(ConvPass pass) {
+const char* pass_name(ConvPass pass) {
   constexpr const char* kNames[] = {"forward", "grad x", "grad w"};
   return kNames[size_t(pass)];
 }
@@ -153,7 +153,7 @@ class Bench {
         const Program program = conv_program(c, pass, options_.run.precision);
         for (const WayTime& way : time_ways(program, machine, options_.seconds)) {
           const double rate = program.flops() / way.seconds;
-          add({"conv", shape, name(pass), way.way, way.kernel, way.vendor, 1e6 * way.seconds,
+          add({"conv", shape, pass_name(pass), way.way, way.kernel, way.vendor, 1e6 * way.seconds,
                1e6 * way.least, rate, most > 0 ? rate / most : 0});
         }
       }

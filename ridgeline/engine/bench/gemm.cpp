@@ -9,7 +9,7 @@ namespace {
 
 // Operands have the role of weights: those are filled with random numbers when kernels are timed,
 // and a GPU multiplies zeros faster than other numbers.
-Program make_program(const GemmShape& shape, Precision precision) {
+Program gemm_program(const GemmShape& shape, Precision precision) {
   Program program;
   program.precision = precision;
   const DType dtype = storage(precision);
@@ -63,7 +63,7 @@ std::vector<GemmBenchLine> bench_gemm(const GemmBenchOptions& options) {
   const double peak = ceilings ? ceilings->flops(options.run.precision) : 0;
   std::vector<GemmBenchLine> lines;
   for (const GemmShape& shape : options.shapes) {
-    const Program program = make_program(shape, options.run.precision);
+    const Program program = gemm_program(shape, options.run.precision);
     const std::vector<WayTime> ways = time_ways(program, machine, options.seconds);
     const auto fastest = std::ranges::min_element(ways, {}, &WayTime::seconds);
     for (auto way = ways.begin(); way != ways.end(); ++way) {

@@ -60,7 +60,7 @@ std::vector<OpTime> time_ops(const Program& program, Machine& machine, double se
   return times;
 }
 
-nlohmann::json to_json(const OpTime& time) {
+nlohmann::json op_time_json(const OpTime& time) {
   nlohmann::json json{{"op", time.op}, {"us_floor", 1e6 * time.floor}};
   const auto put = [&](const std::string& who, const WayTime& way) {
     if (way.kernel.empty()) return;
@@ -135,7 +135,7 @@ std::string infer_bench_json(const std::vector<InferBenchLine>& lines, const Con
   nlohmann::json all = nlohmann::json::array();
   for (const InferBenchLine& line : lines) {
     nlohmann::json ops = nlohmann::json::array();
-    for (const OpTime& time : line.ops) ops.push_back(to_json(time));
+    for (const OpTime& time : line.ops) ops.push_back(op_time_json(time));
     all.push_back({{"network", network},
                    {"data", config.data.name},
                    {"batch", line.batch},

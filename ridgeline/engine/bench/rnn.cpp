@@ -35,7 +35,7 @@ RnnWeights weights(Program& program, const RnnShape& s, const std::string& name,
 }
 
 // The ops of a stack as nn lowers them, with the gradient of the top layer given.
-Program make_program(const Work& work, Precision precision) {
+Program recurrent_program(const Work& work, Precision precision) {
   Program program;
   program.precision = precision;
   const DType dtype = storage(precision);
@@ -206,7 +206,7 @@ class Planner {
 
 void run_one(const Work& work, const RnnBenchOptions& options, Machine& machine,
              std::vector<RnnBenchLine>& lines) {
-  const Program program = make_program(work, options.run.precision);
+  const Program program = recurrent_program(work, options.run.precision);
   const Outside outside(machine.runtime(), program);
   Planner planner(program, machine, options.seconds);
   const auto ceilings = machine.ceilings();

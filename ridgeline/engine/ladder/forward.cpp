@@ -30,7 +30,7 @@ std::vector<double> centred_logits(std::span<const double> probabilities, int64_
 // stores its results and sums as many products as it has inputs; errors of different numbers are
 // independent, so over the layers they add up like a random walk. Four times that is never reached
 // in practice; leaving out a tap, a channel or a timestep errs by far more.
-double bound_of(const nn::Model& model, Precision precision) {
+double forward_bound(const nn::Model& model, Precision precision) {
   const double stored = unit_roundoff(precision);
   const double summed = precision == Precision::fp64 ? 0x1p-53 : 0x1p-24;
   double square = 0;
@@ -57,7 +57,7 @@ nn::Model initial_model(const RungWork& work) {
 }
 
 // Returns the samples of this process: all of them, or its equal share.
-std::span<const uint8_t> samples_of(const RungWork& work, int64_t batch) {
+std::span<const uint8_t> rung_samples(const RungWork& work, int64_t batch) {
   const data::SampleSet& samples = work.set->train;
   const auto bytes = samples.inputs.span<const uint8_t>();
   const Communicator* ranks = work.ranks();
@@ -68,9 +68,10 @@ std::span<const uint8_t> samples_of(const RungWork& work, int64_t batch) {
                        size_t(part.end - part.begin) * sample_bytes);
 }
 
-void check(const RungWork& work, const nn::Model& model, Predictor& predictor, RungResult& result) {
+void check_predictions(const RungWork& work, const nn::Model& model, Predictor& predictor,
+                       RungResult& result) {
   const data::Scaling scaling = scaling_for(work.config.data.scale, work.set->train);
-  const auto bytes = samples_of(work, result.batch);
+  const auto bytes = rung_samples(work, result.batch);
   const auto sample_bytes = size_t(model.input().numel());
   const int64_t count = std::min(kCheckedSamples, int64_t(bytes.size() / sample_bytes));
   const int64_t classes = work.set->train.classes;
@@ -85,7 +86,7 @@ void check(const RungWork& work, const nn::Model& model, Predictor& predictor, R
   std::vector<double> got = predictor.run(bytes);
   got.resize(size_t(count * classes));
   result.error = relative_error(centred_logits(got, classes), want);
-  result.bound = bound_of(model, work.config.run.precision);
+  result.bound = forward_bound(model, work.config.run.precision);
   if (!(result.error <= result.bound)) {
     throw_error(ErrorKind::numeric,
                 "ladder: rung {} is wrong: its logits are off the reference's by {:.3g}, the bound "
@@ -135,10 +136,10 @@ double time_forward(const RungWork& work, const std::function<void()>& once) {
 void measure_forward(const RungWork& work, RungResult& result) {
   const nn::Model model = initial_model(work);
   const data::Scaling scaling = scaling_for(work.config.data.scale, work.set->train);
-  const auto samples = samples_of(work, result.batch);
+  const auto samples = rung_samples(work, result.batch);
   Predictor predictor(work.machine, work.config, model, scaling, work.set->train.classes,
                       int64_t(samples.size()) / model.input().numel());
-  check(work, model, predictor, result);
+  check_predictions(work, model, predictor, result);
   const double seconds = time_forward(work, step_of(work, predictor, samples));
   fill_times(1e6 * seconds, predictor.runner(), work.machine, result);
 }

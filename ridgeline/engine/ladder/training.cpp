@@ -30,7 +30,7 @@ std::vector<double> trained(Trainer& trainer, int64_t steps) {
 // relative to its norm. A sum of n products rounded at random errs by about sqrt(n) roundings of
 // its scale; eight of them allow for three products in a chain and the update. Leaving out one
 // sample of a batch of n errs by 1/n or more.
-double bound_of(const Config& config, const nn::Model& model) {
+double training_bound(const Config& config, const nn::Model& model) {
   int64_t longest = config.train.batch;
   for (size_t i = 0; i < model.layers().size(); ++i) {
     longest = std::max(longest, model.input_of(i).numel());
@@ -95,7 +95,7 @@ void check_rung(const RungWork& work, RungResult& result) {
     norm += want[i] * want[i];
     change += (want[i] - start[i]) * (want[i] - start[i]);
   }
-  result.bound = bound_of(config, measured.model()) +
+  result.bound = training_bound(config, measured.model()) +
                  2 * kCheckedSteps *
                      unit_roundoff(config.run.precision == Precision::fp64 ? Precision::fp64
                                                                            : Precision::fp32) *

@@ -37,7 +37,7 @@ nn::Graph joined(std::span<const LoadedModel> members, nn::LossKind loss) {
   return {layers, inputs};
 }
 
-void check(std::span<const LoadedModel> members) {
+void check_members(std::span<const LoadedModel> members) {
   if (members.size() < 2) {
     throw_error(ErrorKind::usage, "an ensemble takes two models or more, not {}", members.size());
   }
@@ -61,7 +61,7 @@ std::vector<std::byte> make_ensemble(std::span<const std::vector<std::byte>> mod
   for (size_t i = 0; i < models.size(); ++i) {
     members.push_back(load_model(models[i], fmt::format("member {} of the ensemble", i), {}));
   }
-  check(members);
+  check_members(members);
   const LoadedModel& first = members.front();
   Config config = first.config;
   config.layers = joined(members, config.train.loss.kind);

@@ -9,7 +9,7 @@
 namespace ridgeline::engine {
 namespace {
 
-void add(const Values& values, std::string& text) {
+void add_values(const Values& values, std::string& text) {
   for (const Value& value : values) {
     text += fmt::format(" {}{}", name(value.dtype), to_string(value.shape));
   }
@@ -34,9 +34,9 @@ std::string shape_key(const Config& given, const data::DataSet& set) {
   text += config.train.drop_last ? "whole batches\n" : "";
   for (const Op& op : lowered.program.ops) {
     text += name(op);
-    add(reads(op), text);
+    add_values(reads(op), text);
     text += " ->";
-    add(writes(op), text);
+    add_values(writes(op), text);
     text += "\n";
   }
   return text;

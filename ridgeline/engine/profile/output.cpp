@@ -12,13 +12,13 @@ namespace ridgeline::engine {
 namespace {
 
 using nlohmann::json;
-using Out = std::back_insert_iterator<std::string>;
+using ProfileOut = std::back_insert_iterator<std::string>;
 
 double rate(double amount, double seconds) { return seconds > 0 ? amount / seconds : 0; }
 
-std::string percent(double share) { return fmt::format("{:.0f} %", 100 * share); }
+std::string whole_percent(double share) { return fmt::format("{:.0f} %", 100 * share); }
 
-void put_kernels(Out out, const Profile& profile) {
+void put_kernels(ProfileOut out, const Profile& profile) {
   size_t wide = 6;
   for (const KernelProfile& kernel : profile.kernels) wide = std::max(wide, kernel.label.size());
   const bool threads =
@@ -35,17 +35,17 @@ void put_kernels(Out out, const Profile& profile) {
         "{:<{}}  {:>9.2f} {:>9.2f} {:>9.2f} {:>6} {:>9} {:>9} {:>9} {:>9} {:>8.2f} {:>8} "
         "{:>6}",
         kernel.label, wide, 1e6 * seconds, 1e6 * kernel.seconds.p10, 1e6 * kernel.seconds.p90,
-        percent(kernel.share), engineering(kernel.work.flops), engineering(kernel.work.bytes),
+        whole_percent(kernel.share), engineering(kernel.work.flops), engineering(kernel.work.bytes),
         engineering(rate(kernel.work.flops, seconds)),
         engineering(rate(kernel.work.bytes, seconds)), kernel.intensity(),
         profile.ceilings ? prof::name(kernel.roofs.binding()) : "-",
-        profile.ceilings ? percent(kernel.fraction) : "-");
+        profile.ceilings ? whole_percent(kernel.fraction) : "-");
     if (kernel.balance) fmt::format_to(out, "  {:.2f}", *kernel.balance);
     fmt::format_to(out, "\n");
   }
   const auto rest = [&](const char* what, double seconds) {
     fmt::format_to(out, "{:<{}}  {:>9.2f} {:>26}\n", what, wide, 1e6 * seconds,
-                   percent(rate(seconds, profile.total.median)) + " of the step");
+                   whole_percent(rate(seconds, profile.total.median)) + " of the step");
   };
   rest("interrupted", profile.interrupted);
   rest("gaps", profile.gaps);
@@ -54,7 +54,7 @@ void put_kernels(Out out, const Profile& profile) {
 }
 
 // Prints how often each kernel was timed, and a summary of its times.
-void put_passes(Out out, const Profile& profile) {
+void put_passes(ProfileOut out, const Profile& profile) {
   size_t wide = 6;
   for (const KernelProfile& kernel : profile.kernels) wide = std::max(wide, kernel.label.size());
   fmt::format_to(out, "\n{:<{}}  {:>6} {:>12} {:>9} {:>9} {:>9}\n", "kernel", wide, "passes",
@@ -67,7 +67,7 @@ void put_passes(Out out, const Profile& profile) {
   }
 }
 
-void put_launches(Out out, const Profile& profile) {
+void put_launches(ProfileOut out, const Profile& profile) {
   bool any = false;
   for (const KernelProfile& kernel : profile.kernels) any |= !kernel.launches.empty();
   if (!any) return;
@@ -86,23 +86,23 @@ void put_launches(Out out, const Profile& profile) {
                      1e6 * use.least, 1e6 * use.most,
                      fmt::format("{}x{}x{}", k.grid[0], k.grid[1], k.grid[2]),
                      fmt::format("{}x{}x{}", k.block[0], k.block[1], k.block[2]), k.registers,
-                     k.shared, percent(k.occupancy), std::string(k.occupied_by).substr(0, 3),
+                     k.shared, whole_percent(k.occupancy), std::string(k.occupied_by).substr(0, 3),
                      k.name.substr(0, 90), kernel.name);
     }
   }
 }
 
-void put_uses(Out out, const std::vector<ApiUse>& uses) {
+void put_uses(ProfileOut out, const std::vector<ApiUse>& uses) {
   fmt::format_to(out, "{:>12} {:>6} {:>9} {:>11} {:>11} {:>11}\n", "total us", "share", "count",
                  "mean", "min", "max");
   for (const ApiUse& use : uses) {
     fmt::format_to(out, "{:>12.1f} {:>6} {:>9} {:>11.2f} {:>11.2f} {:>11.2f}  {}\n",
-                   1e6 * use.seconds, percent(use.share), use.calls, 1e6 * use.mean(),
+                   1e6 * use.seconds, whole_percent(use.share), use.calls, 1e6 * use.mean(),
                    1e6 * use.least, 1e6 * use.most, use.name.substr(0, 90));
   }
 }
 
-void put_copies(Out out, const Profile& profile) {
+void put_copies(ProfileOut out, const Profile& profile) {
   if (profile.copies.empty()) return;
   fmt::format_to(out,
                  "\ncopies of the whole program, start-up included\n{:>12} {:>9} {:>11} {:>11} "
@@ -113,11 +113,11 @@ void put_copies(Out out, const Profile& profile) {
     fmt::format_to(out, "{:>12.1f} {:>9} {:>11.2f} {:>11.2f} {:>11.2f} {:>9} {:>9}  {}{}\n",
                    1e6 * use.seconds, use.count, 1e6 * use.mean(), 1e6 * use.least, 1e6 * use.most,
                    engineering(double(use.bytes)), engineering(use.rate()), use.kind,
-                   pageable > 0 ? fmt::format(" ({} pageable)", percent(pageable)) : "");
+                   pageable > 0 ? fmt::format(" ({} pageable)", whole_percent(pageable)) : "");
   }
 }
 
-void put_cost(Out out, const Profile& profile) {
+void put_cost(ProfileOut out, const Profile& profile) {
   const prof::StepCost& cost = profile.cost;
   if (cost.flops() <= 0) return;
   std::string text;
@@ -134,8 +134,8 @@ void put_cost(Out out, const Profile& profile) {
   fmt::format_to(out,
                  "passes      {}\nproducts    {} of the arithmetic; {} of the kernels' time is in "
                  "kernels with products\n",
-                 text, percent(rate(cost.product_flops, cost.flops())),
-                 percent(rate(cost.product_seconds, profile.kernel_seconds())));
+                 text, whole_percent(rate(cost.product_flops, cost.flops())),
+                 whole_percent(rate(cost.product_seconds, profile.kernel_seconds())));
 }
 
 json cost_json(const Profile& profile) {
@@ -151,29 +151,29 @@ json cost_json(const Profile& profile) {
           {"product_us", 1e6 * profile.cost.product_seconds}};
 }
 
-void put_program(Out out, const Profile& profile) {
+void put_outline(ProfileOut out, const Profile& profile) {
   const ProgramUse& use = profile.program;
   if (use.elapsed <= 0) return;
   fmt::format_to(out, "\nprogram     {:.2f} s elapsed, {:.2f} s user, {:.2f} s system; peak {}B\n",
                  use.elapsed, use.user, use.system, engineering(double(use.peak_bytes)));
 }
 
-void put_device(Out out, const Profile& profile) {
+void put_device(ProfileOut out, const Profile& profile) {
   if (profile.device_use) {
     const DeviceUse& use = *profile.device_use;
     fmt::format_to(
         out,
         "\nGPU         busy {} of the time; {:.2f} launches at a time; copies {}B at {}B/s, "
         "{} of their time beside a launch, {} beside another copy\n",
-        percent(use.busy), use.concurrency, engineering(use.copied_bytes),
-        engineering(use.copy_rate), percent(use.overlap), percent(use.copy_overlap));
+        whole_percent(use.busy), use.concurrency, engineering(use.copied_bytes),
+        engineering(use.copy_rate), whole_percent(use.overlap), whole_percent(use.copy_overlap));
   }
   if (!profile.api.empty()) {
     fmt::format_to(out,
                    "\nhost calls that take 90 % of all calls' time, start-up included: all take "
                    "{:.2f} s, {} of the program\n",
                    profile.api_seconds,
-                   percent(rate(profile.api_seconds, profile.recorded_seconds)));
+                   whole_percent(rate(profile.api_seconds, profile.recorded_seconds)));
     put_uses(out, profile.api);
   }
   if (!profile.functions.empty()) {
@@ -274,7 +274,7 @@ json kernel_json(const KernelProfile& kernel, bool roofs) {
 
 std::string to_text(const Profile& profile) {
   std::string text;
-  Out out(text);
+  ProfileOut out(text);
   fmt::format_to(out, "{}: batch {}, {}, {}, {} thread{}; {} passes over {} kernels (plan: {})\n\n",
                  profile.subject, profile.batch, profile.device, profile.precision, profile.threads,
                  profile.threads == 1 ? "" : "s", profile.passes, profile.kernels.size(),
@@ -283,14 +283,14 @@ std::string to_text(const Profile& profile) {
   std::string names;
   for (const size_t i : profile.heaviest()) {
     names += fmt::format("{}{} ({})", names.empty() ? "" : ", ", profile.kernels[i].name,
-                         percent(profile.kernels[i].share));
+                         whole_percent(profile.kernels[i].share));
   }
   fmt::format_to(out, "\n90 % of it  {}\n", names);
   if (profile.limit) {
     fmt::format_to(
         out, "limit       {:.2f} us a step, {}-bound: {} reached (ceilings measured {})\n",
         1e6 * profile.limit->seconds(), profile.limit->bound(),
-        percent(profile.limit->fraction(profile.total.median)), profile.ceilings->when());
+        whole_percent(profile.limit->fraction(profile.total.median)), profile.ceilings->when());
   }
   put_cost(out, profile);
   if (profile.ranks) {
@@ -300,12 +300,12 @@ std::string to_text(const Profile& profile) {
                    "alone, {:.2f} us waited for, {} of the step\n",
                    use.count, engineering(use.bytes), to_string(use.mpi),
                    prof::to_string(use.network), 1e6 * use.predicted, 1e6 * use.waited,
-                   percent(rate(use.waited, profile.total.median)));
+                   whole_percent(rate(use.waited, profile.total.median)));
   }
   put_passes(out, profile);
   put_launches(out, profile);
   put_device(out, profile);
-  put_program(out, profile);
+  put_outline(out, profile);
   for (const std::string& line : profile.advice) fmt::format_to(out, "next        {}\n", line);
   return text;
 }

@@ -14,22 +14,22 @@ using nlohmann::json;
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
 // JSON has no NaN or infinity; null stands for them.
-double number(const json& from, const char* key) {
+double json_number(const json& from, const char* key) {
   const auto found = from.find(key);
   return found != from.end() && found->is_number() ? found->get<double>() : kNone;
 }
 
 Evaluation read_evaluation(const json& from) {
   Evaluation result;
-  result.loss = number(from, "loss");
-  result.accuracy = number(from, "accuracy");
+  result.loss = json_number(from, "loss");
+  result.accuracy = json_number(from, "accuracy");
   Scores& scores = result.scores;
-  scores.top5 = number(from, "top5");
-  scores.f1 = number(from, "f1");
-  scores.auc = number(from, "auc");
-  scores.mse = number(from, "mse");
-  scores.mae = number(from, "mae");
-  scores.r2 = number(from, "r2");
+  scores.top5 = json_number(from, "top5");
+  scores.f1 = json_number(from, "f1");
+  scores.auc = json_number(from, "auc");
+  scores.mse = json_number(from, "mse");
+  scores.mae = json_number(from, "mae");
+  scores.r2 = json_number(from, "r2");
   return result;
 }
 
@@ -37,18 +37,18 @@ TrainReport read_report(const json& from) {
   TrainReport report;
   report.test = read_evaluation(from);
   if (from.contains("validation")) report.validation = read_evaluation(from.at("validation"));
-  report.train_loss = number(from, "train_loss");
-  report.train_accuracy = number(from, "train_accuracy");
+  report.train_loss = json_number(from, "train_loss");
+  report.train_accuracy = json_number(from, "train_accuracy");
   report.steps = from.at("steps").get<int64_t>();
   report.steps_here = from.at("steps_here").get<int64_t>();
-  report.train_seconds = number(from, "train_seconds");
-  report.inputs_per_second = number(from, "inputs_per_second");
+  report.train_seconds = json_number(from, "train_seconds");
+  report.inputs_per_second = json_number(from, "inputs_per_second");
   if (from.contains("best")) {
     const json& best = from.at("best");
     for (const auto& [name, metric] : kMetrics) {
       if (best.at("monitor").get<std::string>() == name) report.monitor = metric;
     }
-    report.best_value = number(best, "value");
+    report.best_value = json_number(best, "value");
     report.best_step = best.at("step").get<int64_t>();
     report.kept_best = best.at("kept").get<bool>();
   }
@@ -75,7 +75,7 @@ SweepPoint read_point(const json& from) {
     SweepPoint point;
     from.at("values").get_to(point.values);
     point.error = from.value("error", std::string());
-    point.score = number(from, "score");
+    point.score = json_number(from, "score");
     if (!point.error.empty()) return point;
     point.pruned_after = from.value("pruned_after", int64_t{0});
     point.report = read_report(from.at("report"));
