@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace ridgeline {
 namespace {
@@ -12,7 +13,25 @@ Values present(Values values) {
   return values;
 }
 
+template <size_t... kIndices>
+AnyOp moved_from(size_t index, void* op, std::index_sequence<kIndices...>) {
+  using Move = AnyOp (*)(void*);
+  static constexpr Move kMoves[] = {[](void* from) {
+    using T = std::variant_alternative_t<kIndices, AnyOp>;
+    return AnyOp(std::in_place_index<kIndices>, std::move(*static_cast<T*>(from)));
+  }...};
+  return kMoves[index](op);
+}
+
 }  // namespace
+
+Op::Op(size_t index, void* op)
+    : AnyOp(moved_from(index, op, std::make_index_sequence<std::variant_size_v<AnyOp>>())) {}
+Op::Op(const Op&) = default;
+Op::Op(Op&&) noexcept = default;
+Op& Op::operator=(const Op&) = default;
+Op& Op::operator=(Op&&) noexcept = default;
+Op::~Op() = default;
 
 const char* name(const Op& op) {
   return std::visit([](const auto& o) { return o.kName; }, op);

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
+#include <type_traits>
 #include <variant>
 
 #include "ridgeline/ops/activation.h"
@@ -23,8 +25,18 @@
 
 namespace ridgeline {
 
+// The place of T among the types of a variant; their number if it is none of them.
+template <typename T, typename Variant>
+inline constexpr size_t kIndexIn = 0;
+template <typename T, typename... Types>
+inline constexpr size_t kIndexIn<T, std::variant<Types...>> = [] {
+  size_t index = 0;
+  (void)((std::is_same_v<T, Types> || (++index, false)) || ...);
+  return index;
+}();
+
 // Every op a program can hold. A new op is a descriptor in its own header and one name here.
-using Op =
+using AnyOp =
     std::variant<Gather, Linear, LinearGradX, LinearGradW, Activation, ActivationGrad, Dropout,
                  SoftmaxXent, SoftmaxXentGrad, Mse, MseGrad, Softmax, Argmax, SgdUpdate, AdamUpdate,
                  GlobalNorm, Tick, Conv2d, Conv2dGradX, Conv2dGradW, MaxPool, MaxPoolGrad, AvgPool,
@@ -34,6 +46,23 @@ using Op =
                  OneHotConv1d, OneHotConv1dGradW, ElementwiseLoss, ElementwiseLossGrad, GroupNorm,
                  GroupNormGrad, Custom, CustomGrad, Add, Multiply, Concat, Pad, Transpose, Upsample,
                  UpsampleGrad>;
+
+// AnyOp, whose construction, copies and destruction are compiled once, in op.cpp: for so many types
+// they took seconds of every source that holds a program.
+class Op : public AnyOp {
+ public:
+  template <typename T>
+  requires(kIndexIn<T, AnyOp> < std::variant_size_v<AnyOp>) Op(T op)
+      : Op(kIndexIn<T, AnyOp>, &op) {}
+  Op(const Op&);
+  Op(Op&&) noexcept;
+  Op& operator=(const Op&);
+  Op& operator=(Op&&) noexcept;
+  ~Op();
+
+ private:
+  Op(size_t index, void* op);  // moves from *op, which is of the type with this index
+};
 
 const char* name(const Op& op);
 Values reads(const Op& op);   // present values only
