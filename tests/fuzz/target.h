@@ -57,7 +57,7 @@ struct Target {
   Target(const char* name, Run run) { targets()[name] = run; }
 };
 }  // namespace ridgeline::fuzz
-#define FUZZ_TARGET(target)                                             \
-  static void run(ridgeline::fuzz::Input);                              \
-  static const ridgeline::fuzz::Target entry_of_##target(#target, run); \
-  static void run([[maybe_unused]] ridgeline::fuzz::Input input)
+#define FUZZ_TARGET(target)                                                      \
+  static void run_##target(ridgeline::fuzz::Input);                              \
+  static const ridgeline::fuzz::Target entry_of_##target(#target, run_##target); \
+  static void run_##target([[maybe_unused]] ridgeline::fuzz::Input input)

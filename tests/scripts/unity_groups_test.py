@@ -46,7 +46,7 @@ class Files:
 
     def text(self, path):
         if path not in self.texts:
-            self.texts[path] = self.read(path)
+            self.texts[path] = re.sub(r'R"(\w*)\(.*?\)\1"', '""', self.read(path), flags=re.S)
             self.names[path] = declared_names(self.texts[path])
         return self.texts[path]
 
@@ -110,7 +110,7 @@ def main():
         sys.exit("the control with one changed call was not refused")
     files = Files(lambda path: (root / path).read_text() if (root / path).exists() else "")
     groups = [INCLUDE.findall(path.read_text()) for path in sorted(build.glob("**/*_[0-9]*.cpp"))
-              if re.fullmatch(r"(ridgeline|test)(_\w+)?_\d+\.cpp", path.name)]
+              if re.fullmatch(r"(ridgeline|test|fuzz)(_\w+)?_\d+\.cpp", path.name)]
     groups = [[source for source in group if source.endswith(".cpp")] for group in groups]
     if not groups:
         print("sources are compiled alone")

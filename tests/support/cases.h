@@ -19,51 +19,52 @@ struct Case {
   // Every value, with those that are read before they are written filled in.
   Arrays inputs(uint64_t seed = 1) const;
 };
+using Cases = std::vector<Case>;
 
 // Cases for each op alone, on ordinary and awkward shapes, with float values of this dtype.
-std::vector<Case> op_cases(DType dtype);
+Cases op_cases(DType dtype);
 // Ops that kernels like to fuse: linear and activation, loss and gradient, backward and update.
-std::vector<Case> fused_cases(DType dtype);
+Cases fused_cases(DType dtype);
 // For bf16 and fp16: ops that mix the half type with fp32 (biases, gradients, weights with copies).
-std::vector<Case> mixed_cases(DType dtype);
+Cases mixed_cases(DType dtype);
 // Whole training steps of small networks, some with several steps per launch.
-std::vector<Case> training_cases(DType dtype);
+Cases training_cases(DType dtype);
 // Recurrent layers, embeddings and the ops around them: each op alone (part of op_cases), and
 // forward and backward passes of a layer.
-std::vector<Case> recurrent_op_cases(DType dtype);
-std::vector<Case> recurrent_cases(DType dtype);
+Cases recurrent_op_cases(DType dtype);
+Cases recurrent_cases(DType dtype);
 // Recurrent layers with more hidden units than a tile has, for kernels that distribute them over a
 // GPU.
-std::vector<Case> wide_recurrent_cases(DType dtype);
+Cases wide_recurrent_cases(DType dtype);
 // Gradients of weights over more rows, and with more columns, than the CPU's products take at once.
-std::vector<Case> long_recurrent_cases(DType dtype);
+Cases long_recurrent_cases(DType dtype);
 // A layer whose weights fill a GPU's chip or do not fit on it, forward, and with its gradients.
 Case large_rnn_case(DType dtype, CellKind cell, int64_t steps, int64_t batch, int64_t hidden);
 Case large_rnn_training_case(DType dtype, CellKind cell, int64_t steps, int64_t batch,
                              int64_t hidden);
 // Element-wise losses and weighted cross-entropy, group and root-mean-square normalisation (parts
 // of op_cases).
-std::vector<Case> loss_cases(DType dtype);
-std::vector<Case> group_norm_cases(DType dtype);
+Cases loss_cases(DType dtype);
+Cases group_norm_cases(DType dtype);
 // Values that are joined and rearranged (part of op_cases).
-std::vector<Case> join_cases(DType dtype);
-std::vector<Case> rearrange_cases(DType dtype);
+Cases join_cases(DType dtype);
+Cases rearrange_cases(DType dtype);
 // Convolutions over characters, the index of the largest class (part of op_cases).
-std::vector<Case> text_op_cases(DType dtype);
+Cases text_op_cases(DType dtype);
 // Whole networks for inference of up to eight samples, in fp32: perceptrons and recurrent networks,
 // with and without state that is kept between calls.
-std::vector<Case> inference_cases();
+Cases inference_cases();
 // Convolutional nets of up to nine samples as inference has them, in fp32.
-std::vector<Case> conv_inference_cases();
+Cases conv_inference_cases();
 // A perceptron for n samples of these widths, whose samples are bytes.
 Case inference_case(int64_t n, const std::vector<int64_t>& widths, DType dtype);
 // Training steps with more samples than a tile of a matrix product.
-std::vector<Case> tall_training_cases(DType dtype);
+Cases tall_training_cases(DType dtype);
 // All of the above except the tall and the wide ones.
-std::vector<Case> all_cases(DType dtype);
+Cases all_cases(DType dtype);
 // Blocks of 1-D convolution networks for inference, with numbers of channels that the kernels
 // support.
-std::vector<Case> small_signal_cases(DType dtype);
+Cases small_signal_cases(DType dtype);
 // Such blocks in sequence.
 Case signal_net_case(DType dtype);
 

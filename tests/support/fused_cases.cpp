@@ -7,14 +7,14 @@
 namespace ridgeline::test {
 namespace {
 
-using Cases = std::vector<Case>;
-constexpr int64_t kShapes[][3] = {{1, 1, 1}, {1, 37, 10}, {5, 17, 13}, {32, 64, 48}, {33, 100, 31}};
+constexpr int64_t kFusedShapes[][3] = {
+    {1, 1, 1}, {1, 37, 10}, {5, 17, 13}, {32, 64, 48}, {33, 100, 31}};
 
 Fill weights(int64_t in) { return normal(1 / std::sqrt(double(in))); }
 
 // `kept`: the linear's output is read later, so that a kernel may not skip it.
 void add_linear_activation(Cases& all, DType dtype) {
-  for (const auto& [n, in, out] : kShapes) {
+  for (const auto& [n, in, out] : kFusedShapes) {
     for (const ActivationKind kind : kActivations) {
       for (const bool kept : {false, true}) {
         CaseBuilder c(
@@ -124,7 +124,7 @@ void add_head(Cases& all, DType dtype) {
 
 // `kept`: the gradients are read outside, so that a kernel must write them.
 void add_backward_update(Cases& all, DType dtype) {
-  for (const auto& [n, in, out] : kShapes) {
+  for (const auto& [n, in, out] : kFusedShapes) {
     for (const std::string how : {"sgd", "momentum", "nesterov", "adam", "adamw"}) {
       for (const int what : {0, 1, 2, 3}) {
         const bool grad_x = (what & 1) != 0, kept = (what & 2) != 0;
@@ -147,7 +147,7 @@ void add_backward_update(Cases& all, DType dtype) {
 
 // The gradients of one layer, summed over ranks (of which there is one), and the update.
 void add_summed_update(Cases& all, DType dtype) {
-  for (const auto& [n, in, out] : kShapes) {
+  for (const auto& [n, in, out] : kFusedShapes) {
     for (const std::string how : {"sgd", "momentum", "adam"}) {
       for (const DType wire : {DType::fp32, DType::bf16}) {
         const bool bias = n != 5;

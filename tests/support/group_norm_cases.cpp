@@ -10,8 +10,8 @@ struct GroupShape {
 };
 
 // Ones, tails, single channels per group, one group of all channels, channels of one number.
-constexpr GroupShape kShapes[] = {{1, 1, 1, 1},  {3, 1, 37, 1},  {5, 4, 1, 9}, {4, 3, 2, 17},
-                                  {2, 2, 8, 49}, {33, 1, 10, 1}, {7, 5, 3, 1}, {2, 1, 4, 100}};
+constexpr GroupShape kGroupShapes[] = {{1, 1, 1, 1},  {3, 1, 37, 1},  {5, 4, 1, 9}, {4, 3, 2, 17},
+                                       {2, 2, 8, 49}, {33, 1, 10, 1}, {7, 5, 3, 1}, {2, 1, 4, 100}};
 
 Case group_norm_case(DType dtype, const GroupShape& s, bool centred, bool affine, bool mixed) {
   const auto& [n, groups, channels, spatial] = s;
@@ -54,7 +54,7 @@ Case group_norm_case(DType dtype, const GroupShape& s, bool centred, bool affine
 
 std::vector<Case> group_norm_cases(DType dtype) {
   std::vector<Case> all;
-  for (const GroupShape& shape : kShapes) {
+  for (const GroupShape& shape : kGroupShapes) {
     for (const bool centred : {true, false}) {
       for (const bool affine : {true, false}) {
         all.push_back(group_norm_case(dtype, shape, centred, affine, false));

@@ -7,8 +7,6 @@
 namespace ridgeline::test {
 namespace {
 
-using Cases = std::vector<Case>;
-
 // How a net begins: with bytes that are scaled, with floats, or with codes of an embedding.
 enum class Begin { bytes, floats, codes };
 

@@ -5,12 +5,10 @@
 namespace ridgeline::test {
 namespace {
 
-using Cases = std::vector<Case>;
-
-constexpr int64_t kShapes[][2] = {{1, 1}, {3, 37}, {8, 64}, {1, 1021}, {64, 133}};
+constexpr int64_t kJoinShapes[][2] = {{1, 1}, {3, 37}, {8, 64}, {1, 1021}, {64, 133}};
 
 void add_sums(Cases& all, DType dtype) {
-  for (const auto& [n, columns] : kShapes) {
+  for (const auto& [n, columns] : kJoinShapes) {
     for (const int count : {1, 2, 3, 5, int(kMostJoined)}) {
       if (count > 5 && columns > 64) continue;
       CaseBuilder c(fmt::format("add {} of [{}, {}]", count, n, columns), dtype);

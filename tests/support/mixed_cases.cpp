@@ -8,13 +8,12 @@
 namespace ridgeline::test {
 namespace {
 
-using Cases = std::vector<Case>;
-constexpr int64_t kShapes[][3] = {{1, 1, 1},     {1, 37, 10},   {5, 17, 13}, {32, 64, 48},
-                                  {33, 100, 31}, {128, 40, 33}, {8, 256, 16}};
+constexpr int64_t kMixedShapes[][3] = {{1, 1, 1},     {1, 37, 10},   {5, 17, 13}, {32, 64, 48},
+                                       {33, 100, 31}, {128, 40, 33}, {8, 256, 16}};
 
 // Products of halves with a bias, and gradients, in fp32.
 void add_linear(Cases& all, DType dtype) {
-  for (const auto& [n, in, out] : kShapes) {
+  for (const auto& [n, in, out] : kMixedShapes) {
     const Fill weights = normal(1 / std::sqrt(double(in)));
     const auto title = [&, n = n, in = in, out = out](const char* op) {
       return fmt::format("{} {}x{}->{} mixed", op, n, in, out);

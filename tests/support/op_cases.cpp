@@ -5,14 +5,12 @@
 namespace ridgeline::test {
 namespace {
 
-using Cases = std::vector<Case>;
-
 // n, in, out: ones, primes, tails of every vector length, and ordinary sizes.
 constexpr int64_t kLinearShapes[][3] = {{1, 1, 1},    {1, 7, 3},    {2, 3, 1},     {3, 1, 5},
                                         {5, 17, 13},  {32, 64, 10}, {33, 100, 31}, {64, 128, 48},
                                         {7, 129, 65}, {8, 257, 16}, {128, 40, 33}, {1, 300, 128}};
 // Rows and columns of element-wise ops.
-constexpr int64_t kShapes[][2] = {{1, 1}, {3, 37}, {8, 64}, {1, 1021}, {64, 33}};
+constexpr int64_t kOpShapes[][2] = {{1, 1}, {3, 37}, {8, 64}, {1, 1021}, {64, 33}};
 
 void add_gather(Cases& all, DType dtype) {
   for (const auto& sample : {Shape{1}, Shape{7}, Shape{3, 11}, Shape{784}}) {
@@ -91,7 +89,7 @@ Fill saved(ActivationKind kind) {
 }
 
 void add_elementwise(Cases& all, DType dtype) {
-  for (const auto& [n, columns] : kShapes) {
+  for (const auto& [n, columns] : kOpShapes) {
     const Shape shape{n, columns};
     for (const ActivationKind kind : kActivations) {
       for (const Fill& fill : {normal(3), wide()}) {

@@ -7,8 +7,6 @@
 namespace ridgeline::test {
 namespace {
 
-using Cases = std::vector<Case>;
-
 constexpr CellKind kCells[] = {CellKind::rnn_relu, CellKind::rnn_tanh, CellKind::gru,
                                CellKind::lstm};
 constexpr Direction kDirections[] = {Direction::forward, Direction::reverse, Direction::both};
@@ -104,8 +102,8 @@ class RnnCase {
 };
 
 // Forward, then the whole backward pass. `kept`: the gate gradients can be read from outside.
-Case training_case(DType dtype, const RnnShape& shape, const Extras& extras, bool kept,
-                   bool needs_dx) {
+Case recurrent_training_case(DType dtype, const RnnShape& shape, const Extras& extras, bool kept,
+                             bool needs_dx) {
   RnnCase r(kept ? "rnn training, kept" : "rnn training", dtype, shape, extras);
   const bool saves = saved_vectors(shape.cell) > 0;
   const Value x = r.c.in("x", shape.x()), y = r.c.temp("y", shape.y());
@@ -259,18 +257,18 @@ std::vector<Case> wide_recurrent_cases(DType dtype) {
     for (const Sizes& z : kWide) {
       const Direction direction = z.hidden % 32 == 0 ? Direction::forward : Direction::both;
       const RnnShape shape{cell, direction, z.steps, z.batch, z.in, z.hidden};
-      all.push_back(training_case(dtype, shape, z.extras, z.batch > 1, true));
+      all.push_back(recurrent_training_case(dtype, shape, z.extras, z.batch > 1, true));
     }
     all.push_back(
         stack_case(dtype, {cell, Direction::forward, 6, 37, 24, 136}, {true, true, true, true}, 3));
   }
   // More than two panels of 16 samples per block.
-  all.push_back(training_case(dtype, {CellKind::lstm, Direction::forward, 2, 340, 8, 128},
-                              {true, true, true, true}, true, true));
+  all.push_back(recurrent_training_case(dtype, {CellKind::lstm, Direction::forward, 2, 340, 8, 128},
+                                        {true, true, true, true}, true, true));
   // More units than one form of the wgmma products takes, and more samples than one of its panels.
   for (const auto& [cell, hidden] : {std::pair{CellKind::gru, 264}, {CellKind::lstm, 520}}) {
-    all.push_back(training_case(dtype, {cell, Direction::forward, 2, 33, 4, hidden},
-                                {true, true, true, true}, false, false));
+    all.push_back(recurrent_training_case(dtype, {cell, Direction::forward, 2, 33, 4, hidden},
+                                          {true, true, true, true}, false, false));
   }
   all.push_back(stack_case(dtype, {CellKind::lstm, Direction::forward, 2, 33, 4, 264},
                            {true, true, true, true}, 2));
@@ -280,8 +278,8 @@ std::vector<Case> wide_recurrent_cases(DType dtype) {
 std::vector<Case> long_recurrent_cases(DType dtype) {
   Cases all;
   for (const CellKind cell : {CellKind::rnn_tanh, CellKind::gru, CellKind::lstm}) {
-    all.push_back(training_case(dtype, {cell, Direction::both, 40, 33, 50, 60},
-                                {true, true, true, true}, false, true));
+    all.push_back(recurrent_training_case(dtype, {cell, Direction::both, 40, 33, 50, 60},
+                                          {true, true, true, true}, false, true));
   }
   return all;
 }
@@ -294,7 +292,7 @@ Case large_rnn_case(DType dtype, CellKind cell, int64_t steps, int64_t batch, in
 Case large_rnn_training_case(DType dtype, CellKind cell, int64_t steps, int64_t batch,
                              int64_t hidden) {
   const RnnShape shape{cell, Direction::reverse, steps, batch, 4, hidden};
-  return training_case(dtype, shape, {true, true, true, true}, true, true);
+  return recurrent_training_case(dtype, shape, {true, true, true, true}, true, true);
 }
 
 std::vector<Case> recurrent_cases(DType dtype) {
@@ -303,7 +301,8 @@ std::vector<Case> recurrent_cases(DType dtype) {
     for (const Direction direction : kDirections) {
       for (const Sizes& z : kSizes) {
         const RnnShape shape{cell, direction, z.steps, z.batch, z.in, z.hidden};
-        all.push_back(training_case(dtype, shape, z.extras, z.batch % 2 == 0, z.batch != 3));
+        all.push_back(
+            recurrent_training_case(dtype, shape, z.extras, z.batch % 2 == 0, z.batch != 3));
       }
     }
   }

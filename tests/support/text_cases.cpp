@@ -5,8 +5,6 @@
 namespace ridgeline::test {
 namespace {
 
-using Cases = std::vector<Case>;
-
 // n, length, symbols, out, kernel: ones, primes, one position, tails of a vector.
 constexpr int64_t kTexts[][5] = {
     {1, 1, 1, 1, 1},    {2, 7, 3, 1, 7},     {3, 12, 5, 7, 3},
