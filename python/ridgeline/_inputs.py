@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -71,8 +72,19 @@ def check_samples(x: Any, shape: Sequence[int] | None, name: str) -> int:
         raise ValueError(f"{name}: got a single number, expected an array [samples, ...]")
     if shape is not None and got[1:] != tuple(shape):
         raise ValueError(f"{name}: got shape {got}, whose samples are {_text(got[1:])} each, but the model takes "
-                         f"{_text(shape)}")
+                         f"{_text(shape)}{_remedy(got, tuple(shape), name)}")
     return got[0]
+
+
+def _remedy(got: tuple[int, ...], shape: tuple[int, ...], name: str) -> str:
+    """How to give samples the model's shape, if they have the right number of elements."""
+    if got == shape:
+        return f"; a single sample is {name}[None]"
+    if len(shape) == 3 and got[1:] == (shape[1], shape[2], shape[0]):
+        return f"; channels come first: {name}.transpose(0, 3, 1, 2)"
+    if math.prod(got[1:]) == math.prod(shape):
+        return f"; use {name}.reshape(len({name}), {', '.join(map(str, shape))})"
+    return ""
 
 
 def _text(shape: Sequence[int]) -> str:

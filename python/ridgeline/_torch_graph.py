@@ -15,6 +15,8 @@ from ._torch_trace import is_softmax, traced
 
 if TYPE_CHECKING:
     from ._model import Model
+    from ._network import Network
+
 
 def _flat(module: Any) -> list[Any]:
     """Returns the modules of a Sequential, with nested Sequentials flattened."""
@@ -57,7 +59,7 @@ def from_torch(module: Any, input_shape: Sequence[int] | None, share: bool, keyw
     return model
 
 
-def _share(model: Model, owners: Mapping[int, Any]) -> None:
+def _share(model: Network, owners: Mapping[int, Any]) -> None:
     """Makes the tensors of PyTorch's modules views of the model's weights."""
     shared: dict[str, Any] = {}
     for name, view in model.state_dict(copy=False).items():
@@ -145,7 +147,7 @@ def _residual(table: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], p
     return Residual(list(modules.values()), list(beside.values())), after
 
 
-def to_torch(model: Model, share: bool) -> Any:
+def to_torch(model: Network, share: bool) -> Any:
     state = model.state_dict()
     tables = model.config["model"]["layers"]
     shapes = {name: value.shape for name, value in state.items()}

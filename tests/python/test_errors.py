@@ -71,6 +71,20 @@ def test_other_arguments(call, error, message):
         call()
 
 
+@pytest.mark.parametrize("change, remedy", [
+    (lambda x: x[0], r"x\[None\]"),
+    (lambda x: x.transpose(0, 2, 3, 1), r"x\.transpose\(0, 3, 1, 2\)"),
+    (lambda x: x.reshape(4, -1), r"x\.reshape\(len\(x\), 3, 8, 8\)"),
+])
+def test_a_shape_that_can_be_mended(change, remedy):
+    x = np.zeros((4, 3, 8, 8), np.float32)
+    model = rl.Model(nn.Sequential(nn.Conv2d(3, 2, 3), nn.LazyLinear(2)), input_shape=(3, 8, 8), device="cpu", tune=False)
+    with pytest.raises(ValueError, match=r"x: got shape .* but the model takes \[3, 8, 8\]; .*" + remedy):
+        model.predict(change(x))
+    namespace = {"x": change(x)}
+    model.predict(eval(remedy.replace("\\", ""), namespace))
+
+
 def test_what_is_taken(data):
     x, y = data
     assert len(mlp().fit(x, y, validation=np.float32(0.25), epochs=np.int64(1), callbacks=None)) == 1
