@@ -53,7 +53,8 @@ def as_array(value: Any, name: str) -> Any:
         except ValueError as error:
             raise ValueError(f"{name}: got {type(value).__name__}, expected an array: {error}") from None
         return _of_numbers(made, name)
-    raise TypeError(f"{name}: got {type(value).__name__}, expected an array (NumPy, PyTorch, DLPack, a list)")
+    remedy = "; use .toarray()" if hasattr(value, "toarray") else ""  # a sparse matrix
+    raise TypeError(f"{name}: got {type(value).__name__}, expected an array (NumPy, PyTorch, DLPack, a list){remedy}")
 
 
 def _of_numbers(array: Any, name: str) -> Any:

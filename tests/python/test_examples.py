@@ -84,9 +84,10 @@ def test_memory_stays_flat(trained, data):
     assert resident_bytes() - before < 16 << 20
 
 
-def test_import_takes_no_time():
+def test_import_takes_no_time(tmp_path):
     """The goal is 50 ms on a quiet machine; here other tests run at the same time."""
     script = "import time; t = time.perf_counter(); import ridgeline; print(time.perf_counter() - t)"
-    taken = [float(subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout)
-             for _ in range(5)]
-    assert min(taken) < 0.15
+    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path), "PYTHONDONTWRITEBYTECODE": ""}
+    taken = [float(subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True,
+                                  env=environment).stdout) for _ in range(6)]
+    assert min(taken) < 0.1

@@ -149,6 +149,21 @@ def test_callbacks_see_the_current_weights(data, tmp_path, scale):
     np.testing.assert_array_equal(rl.load(tmp_path / "1.safetensors", tune=False).predict_proba(x), short.predict_proba(x))
 
 
+def test_the_best_epoch_is_kept(data, tmp_path):
+    """The rate grows until the run gets worse, so that the best epoch is not the last."""
+    x, y = data
+    model = mlp()
+    stopping = rl.callbacks.EarlyStopping("val_loss", patience=2, restore_best_weights=True)
+    history = model.fit(x, y, validation=blobs(seed=2), epochs=60, batch_size=24, callbacks=[
+        stopping, rl.callbacks.ModelCheckpoint(tmp_path / "best.safetensors"), rl.callbacks.LearningRate(lambda e, r: r * 2)])
+    best = min(history["val_loss"])
+    assert stopping.best == best == history["val_loss"][-3]
+    for each in (model, rl.load(tmp_path / "best.safetensors", tune=False)):
+        assert each.evaluate(*blobs(seed=2))["loss"] == pytest.approx(best, rel=1e-5)
+    with pytest.raises(KeyError, match="ModelCheckpoint: got monitor 'val_loss', expected one of loss"):
+        model.fit(x, y, epochs=1, callbacks=rl.callbacks.ModelCheckpoint(tmp_path / "other.safetensors"))
+
+
 @pytest.mark.parametrize("change", [lambda model, x, y: model.fit(x, y), lambda model, x, y: model.train_step(x, y),
                                     lambda model, x, y: model.load_state_dict(model.state_dict())])
 def test_callbacks_do_not_change_the_weights(data, change):
