@@ -42,7 +42,7 @@ def as_array(value: Any, name: str) -> Any:
     if isinstance(value, (memoryview, bytearray)):
         return value
     if any(hasattr(value, each) for each in _PROTOCOLS):
-        if hasattr(value, "filled") and getattr(value, "mask", False) is not False:
+        if hasattr(value, "filled") and getattr(value, "mask", None) is not None and value.mask.any():
             raise TypeError(f"{name}: got an array with a mask, expected plain numbers; use .filled()")
         return _of_numbers(value.detach() if getattr(value, "requires_grad", False) else value, name)
     if isinstance(value, (list, tuple)) or hasattr(value, "__array__"):
@@ -61,8 +61,10 @@ def _of_numbers(array: Any, name: str) -> Any:
     dtype = getattr(array, "dtype", None)
     kind = getattr(dtype, "kind", "f")  # NumPy's arrays have it; what others hold the extension module looks at
     if kind not in "fiubc" or getattr(dtype, "byteorder", "=") == ">":
-        words = "; RidgelineClassifier takes words" if kind in "UO" and name == "y" else ""
-        raise TypeError(f"{name}: got an array of {getattr(dtype, 'str', dtype)}, expected {_TYPES}{words}")
+        remedy = "; RidgelineClassifier takes words" if kind in "UOT" and name == "y" else ""
+        if kind in "fiuO" and not remedy:
+            remedy = "; use .astype('float32')"
+        raise TypeError(f"{name}: got an array of {dtype}, expected {_TYPES}{remedy}")
     return array
 
 
@@ -174,7 +176,7 @@ def is_integer(y: Any) -> bool:
     for protocol in ("__cuda_array_interface__", "__array_interface__"):
         if hasattr(y, protocol):
             return str(getattr(y, protocol)["typestr"])[1] in "iub"
-    return memoryview(y).format not in ("e", "f", "d")
+    return as_numpy(y).dtype.kind in "iub"
 
 
 def as_pair(validation: Any) -> tuple[Any, Any]:
@@ -193,5 +195,7 @@ def split(x: Any, y: Any, fraction: float, seed: int) -> tuple[Any, Any, Any, An
     x, y = as_numpy(on_host(x)), as_numpy(y)
     order = numpy.random.default_rng(seed).permutation(len(x))
     taken = max(1, round(fraction * len(x)))
+    if taken >= len(x):
+        raise ValueError(f"validation: got {fraction} of {len(x)} samples, expected a fraction that leaves some to train on")
     rest, part = numpy.sort(order[taken:]), numpy.sort(order[:taken])
     return x[rest], y[rest], x[part], y[part]

@@ -19,7 +19,7 @@ from ridgeline import nn
     (lambda x, y: (x[:-1], y), ValueError, "x, y: got 239 samples and 240 targets"),
     (lambda x, y: (np.ma.masked_less(x, 0), y), TypeError, "x: got an array with a mask"),
     (lambda x, y: (x.astype(">f4"), y), TypeError, "x: got an array of >f4, expected float32"),
-    (lambda x, y: (x.astype(object), y), TypeError, "x: got an array of .O, expected float32"),
+    (lambda x, y: (x.astype(object), y), TypeError, "x: got an array of object, expected float32.*; use .astype"),
     (lambda x, y: ([[1, 2], [3]], y), ValueError, "x: got list, expected an array"),
     (lambda x, y: ((row for row in x), y), TypeError, "x: got generator, expected an array"),
     (lambda x, y: (x, None), TypeError, "y: got NoneType, expected an array"),
@@ -43,6 +43,7 @@ def test_arrays(data, change, error, message):
     ({"batch_size": 0}, ValueError, "batch_size: got 0, expected at least 1"),
     ({"batch_size": "a"}, TypeError, "batch_size: got 'a', expected a whole number"),
     ({"validation": 1}, TypeError, "validation: got int"),
+    ({"validation": 0.999}, ValueError, "validation: got 0.999 of 240 samples, expected a fraction that leaves some"),
     ({"callbacks": 3}, TypeError, "callbacks: got int"),
     ({"validation": (blobs()[0][:, :3], blobs()[1])}, ValueError, r"validation\[0\]: got shape \(240, 3\)"),
     ({"validation": (blobs()[0], blobs()[1] + 7)}, ValueError, r"validation\[1\]: got 7 for sample 0"),
@@ -90,4 +91,5 @@ def test_what_is_taken(data):
     assert len(mlp().fit(x, y, validation=np.float32(0.25), epochs=np.int64(1), callbacks=None)) == 1
     assert rl.Model(nn.Sequential(nn.LazyLinear(3)), input_shape=6, device="cpu", tune=False).predict(x).shape == (240,)
     assert mlp().fit(x, np.eye(3)[y], epochs=1)["loss"][0] > 0, "rows of floats are values"
+    assert mlp().fit(np.ma.array(x), y, epochs=1).steps > 0, "nothing is masked"
     assert repr(mlp().compile(4)) == "Predictor(batch=4, input_shape=(6,), outputs=3)"
