@@ -115,8 +115,9 @@ def check_targets(y: Any, samples: int, outputs: int, classes: bool, name: str, 
     wrong = (numbers < 0) | (numbers >= outputs)
     if wrong.any():
         at = int(wrong.argmax())
+        remedy = "; two classes take two outputs, or loss=\"binary-cross-entropy\"" if outputs == 1 else ""
         raise ValueError(f"{name}: got {int(numbers[at])} for sample {at}, none of the {outputs} classes, expected 0 to "
-                         f"{outputs - 1}")
+                         f"{outputs - 1}{remedy}")
 
 
 def on_host(value: Any) -> Any:

@@ -167,10 +167,11 @@ class Model(Network):
     def predict_proba(self, x: Any, out: Any = None) -> npt.NDArray[np.float32]:
         """Returns the probability of each class, [n, classes], written to `out` if that is given.
 
-        For samples on the GPU that the model computes on, the answers stay there: a `DeviceArray`.
+        With the loss "binary-cross-entropy" it is that of each label, [n, labels]. For samples on the GPU that the
+        model computes on, the answers stay there: a `DeviceArray`.
         """
         core = self._ready("predict_proba")
-        if not core.classes():
+        if not core.classes() and self._loss() != "binary-cross-entropy":
             raise UsageError("predict_proba: the model gives values, not classes; use predict()")
         return core.predict(self._samples(x), out)
 

@@ -51,12 +51,17 @@ def from_torch(module: Any, input_shape: Sequence[int] | None, share: bool, keyw
         raise UsageError("from_torch: input_shape: got None, expected the shape of one sample, as in "
                          "input_shape=(1, 28, 28)")
     model = Model(network, input_shape=input_shape, **{"scale": "raw", **keywords})
-    state = {f"{i}.{name}": value.detach().cpu().contiguous()
+    state = {f"{i}.{name}": _wide(value.detach().cpu()).contiguous()
              for i, each in owners.items() for name, value in each.state_dict().items()}
     model.load_state_dict(state)
     if share:
         _share(model, owners)
     return model
+
+
+def _wide(value: Any) -> Any:
+    """Half types as float32: a model keeps its weights in that."""
+    return value.float() if value.dtype in (torch.float16, torch.bfloat16) else value
 
 
 def _share(model: Network, owners: Mapping[int, Any]) -> None:

@@ -45,6 +45,7 @@ def test_arrays(data, change, error, message):
     ({"validation": 1}, TypeError, "validation: got int"),
     ({"validation": 0.999}, ValueError, "validation: got 0.999 of 240 samples, expected a fraction that leaves some"),
     ({"callbacks": 3}, TypeError, "callbacks: got int"),
+    ({"callbacks": [rl.callbacks.EarlyStopping]}, TypeError, r"callbacks\[0\]: got the class EarlyStopping, expected an obj"),
     ({"validation": (blobs()[0][:, :3], blobs()[1])}, ValueError, r"validation\[0\]: got shape \(240, 3\)"),
     ({"validation": (blobs()[0], blobs()[1] + 7)}, ValueError, r"validation\[1\]: got 7 for sample 0"),
 ])
@@ -64,6 +65,7 @@ def test_keywords_of_fit(data, keywords, error, message):
     (lambda: mlp().compile(threads=0), ValueError, "threads: got 0, expected at least 1"),
     (lambda: mlp().compile()(None), TypeError, "x: got NoneType, expected an array"),
     (lambda: mlp().load_state_dict([1]), TypeError, "state: got list, expected a dict"),
+    (lambda: mlp(outputs=1).fit(*blobs()), ValueError, "expected 0 to 0; two classes take two outputs, or loss=.binary"),
     (lambda: mlp().plan(), TypeError, "x: got None, expected an array"),
     (lambda: mlp().profile(*blobs(), seconds=-1), ValueError, "seconds: got -1, expected a number above 0"),
 ])

@@ -62,6 +62,15 @@ def test_regression(data):
         two.predict_proba(x)
 
 
+def test_probabilities_of_labels(data):
+    x, y = data
+    labels = np.eye(3)[y]
+    model = mlp(loss="binary-cross-entropy")
+    model.fit(x, labels, epochs=20, batch_size=24)
+    assert ((model.predict_proba(x) > 0.5) == labels).mean() > 0.9
+    np.testing.assert_array_equal(model.predict_proba(x), model.outputs(x))
+
+
 def test_a_fit_goes_on_from_the_weights(data):
     x, y = data
     model = mlp()
@@ -114,6 +123,7 @@ def test_callbacks_stop_and_raise(data):
     seen = []
     history = mlp().fit(x, y, epochs=50, callbacks=lambda epoch, logs: seen.append(logs["loss"]) or epoch < 3)
     assert len(history) == 3 and seen == history["loss"]
+    assert len(mlp().fit(x, y, epochs=50, callbacks=lambda epoch, logs: np.float32(epoch) < 3)) == 3
 
     class Broken(rl.callbacks.Callback):
         def on_epoch_end(self, epoch, logs):
