@@ -157,6 +157,14 @@ struct Evaluation {
   int64_t samples = 0;
 };
 
+// A layer of a model, in running order.
+struct LayerInfo {
+  std::string path;                   // "3.0", the prefix of the names of its weights
+  std::string type;                   // "linear", as in a config
+  std::vector<int64_t> output_shape;  // of one sample
+  int64_t parameters = 0;             // the numbers that are trained
+};
+
 // A network with the preparation of its inputs. Copies share one network. Calls of one Model from
 // several threads follow one another; load it once a thread to compute at once.
 class Model {
@@ -178,6 +186,7 @@ class Model {
   std::vector<int64_t> input_shape() const;  // of one sample, as predict() takes it
   int64_t outputs() const;                   // numbers for one sample
   std::vector<std::string> classes() const;  // names, by output; empty for a regressor
+  std::vector<LayerInfo> layers() const;
 
   // [samples, outputs()]: probabilities of a classifier, values of a regressor in the units of its
   // targets.
@@ -298,6 +307,8 @@ struct Progress {
   double samples_per_second = 0;
   std::optional<double> limit;  // fraction of what this machine can do
   double learning_rate = 0;     // of the last step
+  // Gives a copy of the model with its current weights. It is valid until the callback returns.
+  std::function<Model()> model;
 };
 
 // An epoch that has ended.
@@ -310,6 +321,7 @@ struct Epoch {
   double seconds = 0;              // since the start of the run
   // On the validation samples, or else on those to test on; absent if it was not evaluated.
   std::optional<Evaluation> evaluation;
+  std::function<Model()> model;  // as in Progress
 };
 
 struct TrainOptions {

@@ -35,11 +35,18 @@ def as_callbacks(callbacks: AnyCallback | Iterable[AnyCallback] | None, verbose:
     for i, each in enumerate(given):
         if isinstance(each, Callback):
             result.append(each)
+        elif isinstance(each, type):
+            raise TypeError(f"callbacks[{i}]: got the class {each.__name__}, expected an object of it: {each.__name__}()")
         elif callable(each):
             result.append(_Function(each))
         else:
             raise TypeError(f"callbacks[{i}]: got {type(each).__name__}, expected a function or a Callback")
     return result
+
+
+def _goes_on(answer: Any) -> bool:
+    """Whether the run goes on after a callback's answer: False of Python or NumPy ends it."""
+    return answer is not False and not (hasattr(answer, "dtype") and not answer)
 
 
 def on_progress(callbacks: list[Callback]) -> Any:
@@ -49,7 +56,7 @@ def on_progress(callbacks: list[Callback]) -> Any:
         return None
 
     def call(progress: dict[str, Any]) -> bool:
-        return all([each.on_progress(progress) is not False for each in wanting])
+        return all([_goes_on(each.on_progress(progress)) for each in wanting])
 
     return call
 
@@ -62,6 +69,6 @@ def on_epoch(callbacks: list[Callback], history: History) -> Any:
         number = int(epoch.pop("epoch"))
         logs = {**epoch, **{f"val_{key}": value for key, value in validation.items()}}
         history.epochs.append({"epoch": number, **logs})
-        return all([each.on_epoch_end(number, logs) is not False for each in callbacks])
+        return all([_goes_on(each.on_epoch_end(number, logs)) for each in callbacks])
 
     return call

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 _COLOURS = ("#1f77b4", "#d95f02", "#2ca02c", "#9467bd")
 
 
 class History:
     """The history of a call of `fit`, epoch by epoch.
 
-    history["loss"] is a list with a number an epoch; `history.epochs` a list of dicts. `steps`, `seconds`,
-    `samples_per_second` and `limit` (the fraction of what this machine can do, or None) are of the whole call.
-    A notebook shows it as curves and a table.
+    history["loss"] is a list with a number an epoch; `history.epochs` a list of dicts. dict(history) has all lists by
+    name, and len(history) is the number of epochs. `steps`, `seconds`, `samples_per_second` and `limit` (the fraction of
+    what this machine can do, or None) are of the whole call. A notebook shows it as curves and a table.
     """
 
     def __init__(self) -> None:
@@ -21,18 +23,27 @@ class History:
         self.limit: float | None = None
 
     def __getitem__(self, name: str) -> list[float]:
-        if not any(name in epoch for epoch in self.epochs):
-            names = sorted({key for epoch in self.epochs for key in epoch})
-            raise KeyError(f"history: got {name!r}, expected one of {', '.join(names)}")
+        if name not in self:
+            raise KeyError(f"history: got {name!r}, expected one of {', '.join(self.keys())}")
         return [epoch[name] for epoch in self.epochs if name in epoch]
 
     def __len__(self) -> int:
         return len(self.epochs)
 
+    def keys(self) -> list[str]:
+        """The names of the series: epoch, loss, lr, seconds, and those that fit the model and its validation."""
+        return list(dict.fromkeys(key for epoch in self.epochs for key in epoch))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.keys()
+
     @property
     def history(self) -> dict[str, list[float]]:
         """All series by name, as Keras has them."""
-        return {key: self[key] for key in (self.epochs[-1] if self.epochs else {})}
+        return {key: self[key] for key in self.keys()}
 
     def __repr__(self) -> str:
         if not self.epochs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -41,7 +42,7 @@ def as_array(value: Any, name: str) -> Any:
     if isinstance(value, (memoryview, bytearray)):
         return value
     if any(hasattr(value, each) for each in _PROTOCOLS):
-        if hasattr(value, "filled") and getattr(value, "mask", False) is not False:
+        if hasattr(value, "filled") and getattr(value, "mask", None) is not None and value.mask.any():
             raise TypeError(f"{name}: got an array with a mask, expected plain numbers; use .filled()")
         return _of_numbers(value.detach() if getattr(value, "requires_grad", False) else value, name)
     if isinstance(value, (list, tuple)) or hasattr(value, "__array__"):
@@ -52,15 +53,18 @@ def as_array(value: Any, name: str) -> Any:
         except ValueError as error:
             raise ValueError(f"{name}: got {type(value).__name__}, expected an array: {error}") from None
         return _of_numbers(made, name)
-    raise TypeError(f"{name}: got {type(value).__name__}, expected an array (NumPy, PyTorch, DLPack, a list)")
+    remedy = "; use .toarray()" if hasattr(value, "toarray") else ""  # a sparse matrix
+    raise TypeError(f"{name}: got {type(value).__name__}, expected an array (NumPy, PyTorch, DLPack, a list){remedy}")
 
 
 def _of_numbers(array: Any, name: str) -> Any:
     dtype = getattr(array, "dtype", None)
     kind = getattr(dtype, "kind", "f")  # NumPy's arrays have it; what others hold the extension module looks at
     if kind not in "fiubc" or getattr(dtype, "byteorder", "=") == ">":
-        words = "; RidgelineClassifier takes words" if kind in "UO" and name == "y" else ""
-        raise TypeError(f"{name}: got an array of {getattr(dtype, 'str', dtype)}, expected {_TYPES}{words}")
+        remedy = "; RidgelineClassifier takes words" if kind in "UOT" and name == "y" else ""
+        if kind in "fiuO" and not remedy:
+            remedy = "; use .astype('float32')"
+        raise TypeError(f"{name}: got an array of {dtype}, expected {_TYPES}{remedy}")
     return array
 
 
@@ -71,8 +75,19 @@ def check_samples(x: Any, shape: Sequence[int] | None, name: str) -> int:
         raise ValueError(f"{name}: got a single number, expected an array [samples, ...]")
     if shape is not None and got[1:] != tuple(shape):
         raise ValueError(f"{name}: got shape {got}, whose samples are {_text(got[1:])} each, but the model takes "
-                         f"{_text(shape)}")
+                         f"{_text(shape)}{_remedy(got, tuple(shape), name)}")
     return got[0]
+
+
+def _remedy(got: tuple[int, ...], shape: tuple[int, ...], name: str) -> str:
+    """How to give samples the model's shape, if they have the right number of elements."""
+    if got == shape:
+        return f"; a single sample is {name}[None]"
+    if len(shape) == 3 and got[1:] == (shape[1], shape[2], shape[0]):
+        return f"; channels come first: {name}.transpose(0, 3, 1, 2)"
+    if math.prod(got[1:]) == math.prod(shape):
+        return f"; use {name}.reshape(len({name}), {', '.join(map(str, shape))})"
+    return ""
 
 
 def _text(shape: Sequence[int]) -> str:
@@ -100,8 +115,9 @@ def check_targets(y: Any, samples: int, outputs: int, classes: bool, name: str, 
     wrong = (numbers < 0) | (numbers >= outputs)
     if wrong.any():
         at = int(wrong.argmax())
+        remedy = "; two classes take two outputs, or loss=\"binary-cross-entropy\"" if outputs == 1 else ""
         raise ValueError(f"{name}: got {int(numbers[at])} for sample {at}, none of the {outputs} classes, expected 0 to "
-                         f"{outputs - 1}")
+                         f"{outputs - 1}{remedy}")
 
 
 def on_host(value: Any) -> Any:
@@ -161,7 +177,7 @@ def is_integer(y: Any) -> bool:
     for protocol in ("__cuda_array_interface__", "__array_interface__"):
         if hasattr(y, protocol):
             return str(getattr(y, protocol)["typestr"])[1] in "iub"
-    return memoryview(y).format not in ("e", "f", "d")
+    return as_numpy(y).dtype.kind in "iub"
 
 
 def as_pair(validation: Any) -> tuple[Any, Any]:
@@ -180,5 +196,7 @@ def split(x: Any, y: Any, fraction: float, seed: int) -> tuple[Any, Any, Any, An
     x, y = as_numpy(on_host(x)), as_numpy(y)
     order = numpy.random.default_rng(seed).permutation(len(x))
     taken = max(1, round(fraction * len(x)))
+    if taken >= len(x):
+        raise ValueError(f"validation: got {fraction} of {len(x)} samples, expected a fraction that leaves some to train on")
     rest, part = numpy.sort(order[taken:]), numpy.sort(order[:taken])
     return x[rest], y[rest], x[part], y[part]

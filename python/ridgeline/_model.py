@@ -3,38 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
-from . import _config, _core, nn
+from . import _config, _core
 from ._calls import as_callbacks, on_epoch, on_progress
 from ._core import Predictor
 from ._errors import UsageError
 from ._history import History
-from ._inputs import (as_array, as_count, as_numpy, as_pair, as_rate, as_shape, as_weight, check_samples, check_targets,
-                      is_integer, is_on_gpu, on_host, shape_of, split)
+from ._inputs import (as_array, as_count, as_numpy, as_pair, as_rate, check_samples, check_targets, is_integer, is_on_gpu,
+                      on_host, shape_of, split)
+from ._network import Control, Network
 from .callbacks import AnyCallback
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from ._arrays import DeviceArray
     from ._reports import Limit, Plan, Profile
 
     Array = npt.NDArray[Any]
 
-_RUN = ("device", "threads", "precision", "deterministic", "tune")
 
-
-class _Control:
-    """The settings of a run that callbacks change; the extension module reads them."""
-
-    lr: float | None = None
-
-
-class Model:
+class Model(Network):
     """A network and how to train it.
 
     `network` is a `ridgeline.nn.Sequential` or `Graph`, or a config: a dict of the tables of docs/config.md, or the
@@ -51,54 +43,7 @@ class Model:
     Calls from several threads follow one another; copies (`copy.deepcopy`) compute at once.
     """
 
-    def __init__(self, network: nn.Sequential | nn.Graph | Mapping[str, Any] | str | os.PathLike[str], *,
-                 input_shape: int | Sequence[int] | None = None, loss: Any = None, optimizer: Any = None,
-                 lr: float | None = None, schedule: Any = None, scale: str | None = None,
-                 seed: int | None = None, device: str | None = None, threads: int | None = None,
-                 precision: str | None = None, deterministic: bool | None = None,
-                 tune: bool | None = None) -> None:
-        self._core: _core.Model | None = None
-        self._trained = False
-        self._sequential: nn.Sequential | nn.Graph | None = None
-        self._control: _Control | None = None  # of a fit that goes on
-        self._steps: _core.StepTrainer | None = None  # of train_step
-        self._newer = False  # the weights of _steps are newer than those of _core
-        self._shared: dict[str, Any] | None = None  # PyTorch's parameters that lie in our memory
-        self._version = 0
-        if isinstance(network, (nn.Sequential, nn.Graph)):
-            self._sequential = network
-            self._config = _config.check({"model": {"layers": network.config()}})
-            scale = scale or "raw"
-        elif isinstance(network, Mapping):
-            self._config = _config.check(network)
-        elif isinstance(network, (str, os.PathLike)):
-            self._config = _config.read(network)
-        else:
-            raise TypeError(f"network: got {type(network).__name__}, expected a ridgeline.nn.Sequential or "
-                            "Graph, a config dict or the path of a TOML file (from_torch takes PyTorch's modules)")
-        train, run = self._config["train"], self._config["run"]
-        for key, value in (("loss", loss), ("schedule", schedule), ("seed", seed)):
-            if value is not None:
-                train[key] = value
-        if optimizer is not None:
-            if not isinstance(optimizer, (str, Mapping)):
-                raise TypeError(f"optimizer: got {optimizer!r}, expected a name, or a dict such as "
-                                "{'type': 'adam', 'lr': 1e-3}")
-            train["optimizer"] = {"type": optimizer} if isinstance(optimizer, str) else dict(optimizer)
-        if lr is not None:
-            train["optimizer"] = {**train.get("optimizer", {"type": "sgd"}), "lr": lr}
-        if scale is not None:
-            self._config["data"]["scale"] = self._config["data"]["target_scale"] = scale
-        for key, value in zip(_RUN, (device, threads, precision, deterministic, tune), strict=True):
-            if value is not None:
-                run[key] = value
-        if input_shape is None and self._sequential is not None:
-            input_shape = self._sequential.input_shape()
-        self._input_shape = None if input_shape is None else as_shape(input_shape, "input_shape")
-        if self._input_shape is not None and self._raw:
-            self._build(self._input_shape)
-
-    # ------------------------------------------------------------------------------------- training
+    # --------------------------------------------------------------------------------------- training
 
     def fit(self, x: Any = None, y: Any = None, *, validation: tuple[Any, Any] | float | None = None,
             epochs: int | None = None, batch_size: int | None = None,
@@ -109,9 +54,11 @@ class Model:
         A model that has weights is trained further, with the optimizer's state new. Without `x` the data are
         those that the config names. `validation` is (x, y), or the fraction of the samples to take for it, and
         is evaluated after each epoch. `callbacks` are functions of (epoch, logs) or
-        `ridgeline.callbacks.Callback`s; one that returns False ends the run. Ctrl-C ends it too: the model
-        keeps the steps made, and KeyboardInterrupt is raised. `out` is a folder for checkpoints and metrics.
+        `ridgeline.callbacks.Callback`s; one that returns False ends the run, and one that evaluates or saves the
+        model sees its current weights. Ctrl-C ends a run too: the model keeps the steps made, and
+        KeyboardInterrupt is raised. `out` is a folder for checkpoints and metrics.
         """
+        self._need_idle("fit")
         config = {section: dict(table) for section, table in self._config.items()}
         if epochs is not None:
             config["train"]["epochs"] = as_count(epochs, "epochs", 0)
@@ -142,7 +89,7 @@ class Model:
                 config["train"]["batch"] = min(int(config["train"].get("batch", 128)), samples)
         history = History()
         called = as_callbacks(callbacks, verbose)
-        self._control = _Control()
+        self._control = Control()
         try:
             for each in called:
                 each.on_train_begin(self)
@@ -150,15 +97,15 @@ class Model:
                 _config.to_toml(config), x, y, validation_x, validation_y, start,
                 os.fspath(out) if out is not None else "", on_progress(called), on_epoch(called, history),
                 self._control)
+            self._take(core)
+            history.steps = int(figures["steps"])
+            history.seconds = figures["seconds"]
+            history.samples_per_second = figures["samples_per_second"]
+            history.limit = figures.get("limit")
         finally:
             self._control = None
-        self._take(core)
-        history.steps = int(figures["steps"])
-        history.seconds = figures["seconds"]
-        history.samples_per_second = figures["samples_per_second"]
-        history.limit = figures.get("limit")
-        for each in called:
-            each.on_train_end(history)
+            for each in called:
+                each.on_train_end(history)
         if raised is not None:
             raise raised
         return history
@@ -169,6 +116,7 @@ class Model:
         The optimizer's state goes on from call to call, until `fit` or `load_state_dict` gives the model other
         weights. `lr` is the rate of this step; left out it is `Model.lr`. Each size of a batch is planned once.
         """
+        self._need_idle("train_step")
         x, y = as_array(x, "x"), on_host(as_array(y, "y"))
         y = self._targets(y, self._config)
         if self._steps is None:
@@ -204,6 +152,36 @@ class Model:
         train = self._config["train"]
         train["optimizer"] = {**train.get("optimizer", {"type": "sgd"}), "lr": rate}
 
+    # -------------------------------------------------------------------------------------- answering
+
+    def predict(self, x: Any) -> Array:
+        """Returns the class of each sample, as it was among the targets; or the values, [n] or [n, outputs]."""
+        core = self._ready("predict")
+        x = self._samples(x)
+        if not core.classes():
+            values = core.predict(x)
+            return values if is_on_gpu(x) or values.shape[1] != 1 else values[:, 0]
+        classes: Array = self.classes_[core.predict_classes(x)]
+        return classes
+
+    def predict_proba(self, x: Any, out: Any = None) -> npt.NDArray[np.float32]:
+        """Returns the probability of each class, [n, classes], written to `out` if that is given.
+
+        With the loss "binary-cross-entropy" it is that of each label, [n, labels]. For samples on the GPU that the
+        model computes on, the answers stay there: a `DeviceArray`.
+        """
+        core = self._ready("predict_proba")
+        if not core.classes() and self._loss() != "binary-cross-entropy":
+            raise UsageError("predict_proba: the model gives values, not classes; use predict()")
+        return core.predict(self._samples(x), out)
+
+    def outputs(self, x: Any, out: Any = None) -> npt.NDArray[np.float32]:
+        """Returns the network's outputs, [n, outputs]: probabilities of classes, or values.
+
+        For samples on a GPU it returns a `DeviceArray`, as predict_proba does.
+        """
+        return self._ready("outputs").predict(self._samples(x), out)
+
     def evaluate(self, x: Any, y: Any) -> dict[str, float]:
         """The loss and every score that fits: accuracy, f1, auc, top5 of classes; mse, mae, r2 of values."""
         core = self._ready("evaluate")
@@ -211,7 +189,17 @@ class Model:
         self._check(x, y, "x", "y", "x, y")
         return core.evaluate(x, y)
 
-    # ---------------------------------------------------------------------------- plans and profiles
+    def compile(self, batch: int = 1, *, threads: int = 1) -> Predictor:
+        """Returns a handle that is planned for calls of at most `batch` samples, with its own weights.
+
+        `handle(x, out=None)` gives [n, outputs], probabilities of classes or values, for float32 samples (uint8 of a
+        model of pixels). Each thread needs a handle of its own; those of one thread each compute at once.
+        """
+        run = self._config["run"]
+        return Predictor(self._ready("compile"), as_count(batch, "batch", 1), run.get("device", "auto"),
+                         as_count(threads, "threads", 1), run.get("tune", True))
+
+    # ----------------------------------------------------------------------------- plans and profiles
 
     def plan(self, x: Any = None, y: Any = None, *, batch_size: int | None = None) -> Plan:
         """Returns the kernels of a training step on samples like x and y, why they were chosen, memory and limit."""
@@ -236,186 +224,31 @@ class Model:
             raise UsageError("limit: the ceilings of this machine could not be measured")
         return limit
 
-    # ------------------------------------------------------------------------------------ answering
+    # ----------------------------------------------------------------------------------------- inside
 
-    def predict(self, x: Any) -> Array:
-        """Returns the class of each sample, as it was among the targets; or the values, [n] or [n, outputs]."""
-        core = self._ready("predict")
-        x = self._samples(x)
-        if not core.classes():
-            values = core.predict(x)
-            return values if is_on_gpu(x) or values.shape[1] != 1 else values[:, 0]
-        classes: Array = self.classes_[core.predict_classes(x)]
-        return classes
-
-    def predict_proba(self, x: Any, out: Any = None) -> npt.NDArray[np.float32] | DeviceArray:
-        """Returns the probability of each class, [n, classes], written to `out` if that is given.
-
-        For samples on the GPU that the model computes on, the answers stay there: a `DeviceArray`.
-        """
-        core = self._ready("predict_proba")
-        if not core.classes():
-            raise UsageError("predict_proba: the model gives values, not classes; use predict()")
-        return core.predict(self._samples(x), out)
-
-    def outputs(self, x: Any, out: Any = None) -> npt.NDArray[np.float32] | DeviceArray:
-        """Returns the network's outputs, [n, outputs]: probabilities of classes, or values."""
-        return self._ready("outputs").predict(self._samples(x), out)
-
-    def compile(self, batch: int = 1, *, threads: int = 1) -> Predictor:
-        """Returns a handle that is planned for calls of at most `batch` samples, with its own weights.
-
-        `handle(x, out=None)` gives [n, outputs], probabilities of classes or values, for float32 samples (uint8 of a
-        model of pixels). Each thread needs a handle of its own; those of one thread each compute at once.
-        """
-        run = self._config["run"]
-        return Predictor(self._ready("compile"), as_count(batch, "batch", 1), run.get("device", "auto"),
-                         as_count(threads, "threads", 1), run.get("tune", True))
-
-    @property
-    def classes_(self) -> Array:
-        """The classes by output: integers, or words if the data had words. Empty for values."""
-        import numpy
-
-        names = self._ready("classes_").classes()
-        try:
-            return numpy.array([int(name) for name in names], dtype=numpy.int64)
-        except ValueError:
-            return numpy.array(names)
-
-    @property
-    def input_shape(self) -> tuple[int, ...] | None:
-        """The shape of one sample; None until it is known."""
-        return tuple(self._core.input_shape()) if self._core is not None else self._input_shape
-
-    # ------------------------------------------------------------------------------- files, weights
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a .safetensors file that `ridgeline infer` and PyTorch's library read too."""
-        self._ready("save").save(os.fspath(path))
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str], *, device: str = "auto", threads: int = 0,
-             tune: bool = True) -> Model:
-        """Loads the model of a file, or of the folder of a run, whichever program made it."""
-        if not os.path.exists(path):
-            raise FileNotFoundError(2, "no such model", os.fspath(path))
-        return cls._of(_core.Model.load(os.fspath(path), device, threads, tune),
-                       {"device": device, "threads": threads, "tune": tune})
-
-    def state_dict(self, *, copy: bool = True) -> dict[str, Array]:
-        """The weights by PyTorch's names for an nn.Sequential of the same layers.
-
-        With copy=False the arrays are views of the model's memory, which they keep alive. Whoever writes to them
-        calls `weights_changed` afterwards, and `fit` gives the model other memory.
-        """
-        return dict(self._ready("state_dict").weights(copy))
-
-    def weights_changed(self) -> None:
-        """Reports that arrays of state_dict(copy=False) were written to."""
-        self._ready("weights_changed").weights_changed()
-        self._steps = None
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Loads weights by these names: NumPy arrays, PyTorch tensors, or other arrays."""
-        core = self._ready("load_state_dict")
-        if not isinstance(state, Mapping):
-            raise TypeError(f"state: got {type(state).__name__}, expected a dict of arrays by the names of state_dict()")
-        core.set_weights([(name, as_weight(value, name)) for name, value in state.items()])
-        self._steps = None
-
-    def to_torch(self, *, share: bool = False) -> Any:
-        """Returns a PyTorch module with the same layers and weights. Samples must already be prepared.
-
-        With share=True its parameters are this model's own memory: what either trains, the other computes with.
-        """
-        from ._torch_graph import to_torch
-
-        return to_torch(self, share)
-
-    def to_onnx(self, path: str | os.PathLike[str] | None = None, *, opset: int = 17,
-                half_weights: bool = False) -> bytes:
-        """Returns the bytes of an ONNX file, written to `path` if that is given.
-
-        Scaling of samples and the softmax of a classifier are part of it; a warning names what is not.
-        """
-        file, warnings = self._ready("to_onnx").to_onnx(opset, half_weights)
-        if path is not None:
-            with open(path, "wb") as onnx:
-                onnx.write(file)
-        for line in warnings:
-            import warnings as python_warnings
-
-            python_warnings.warn(f"to_onnx: {line}", stacklevel=2)
-        return file
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """The config as nested dicts; a copy."""
-        return _config.check(self._config)
-
-    def __getstate__(self) -> dict[str, Any]:
-        left_out = {"_core": None, "_steps": None, "_control": None, "_newer": False, "_shared": None}
-        core = None if self._core is None else self._ready("pickle")
-        return {**self.__dict__, **left_out, "file": None if core is None else core.to_bytes()}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        state = dict(state)
-        file = state.pop("file")
-        self.__dict__.update(state)
-        run = self._config["run"]
-        self._core = None if file is None else _core.Model.from_bytes(
-            file, run.get("device", "auto"), run.get("threads", 0), run.get("tune", True))
-
-    def __repr__(self) -> str:
-        layers = ", ".join(str(layer.get("type")) for layer in self._config["model"].get("layers", []))
-        shape = self.input_shape
-        state = "trained" if self._trained else "untrained"
-        return f"Model({layers}; input {'not known yet' if shape is None else shape}; {state})"
-
-    # -------------------------------------------------------------------------------------- inside
-
-    @classmethod
-    def _of(cls, core: _core.Model, run: dict[str, Any]) -> Model:
-        model = cls.__new__(cls)
-        model._core, model._trained, model._sequential = core, True, None
-        model._control, model._steps, model._shared, model._newer, model._version = None, None, None, False, 0
-        model._config = _config.from_toml(core.config())
-        model._config["run"].update(run)
-        model._input_shape = tuple(core.input_shape())
-        return model
-
-    @property
-    def _raw(self) -> bool:
-        return self._config["data"].get("scale") in ("raw", "none")
-
-    def _ready(self, what: str) -> _core.Model:
-        if self._core is None:
-            raise UsageError(f"{what}: the model has no weights yet: call fit() first, or give input_shape "
-                             "and scale=\"raw\"")
-        if self._newer and self._steps is not None:
-            self._steps.give_weights(self._core)
-            self._newer = False
-        if self._shared is not None:
-            version = sum(each._version for each in self._shared.values())
-            if version != self._version:
-                self._core.weights_changed()
-                self._steps = None
-                self._version = version
+    def _start(self, x: Any, y: Any) -> _core.Model | None:
+        """Returns the model from which a run continues; None: it initialises its own weights."""
+        if self._core is None and self._raw:
+            self._build(shape_of(x, "x")[1:])
+        if self._core is None or self._trained or self._loss() is not None:
+            return None if self._core is None else self._ready("fit")
+        # The kind of targets is not set: floats are values.
+        if not is_integer(y) and self._core.classes():
+            weights = self._core.weights()
+            self._config["train"]["loss"] = "mse"
+            self._build(tuple(self._core.input_shape()))
+            assert self._core is not None
+            self._core.set_weights(weights)
         return self._core
 
-    def _take(self, core: _core.Model) -> None:
-        """Takes the model of a run. Memory shared with a PyTorch module gets its weights."""
-        self._steps, self._newer, self._trained = None, False, True
-        if self._shared is None or self._core is None:
-            self._core = core
-        else:
-            self._core.set_weights(core.weights())
-
-    def _need_data(self, y: Any) -> None:
-        """Throws unless the config names the data, which it must without samples."""
-        if y is not None or not any(key in self._config["data"] for key in ("name", "train")):
-            raise TypeError("x: got None, expected an array of samples: the model's config names no data")
+    def _targets(self, y: Any, config: _config.Config) -> Any:
+        """Returns targets in the type of the loss: the library takes integers as classes."""
+        loss = self._loss()
+        if y is None or loss in (None, "cross-entropy") or not is_integer(y):
+            return y
+        if config["data"].get("target_kind") == "classes":
+            return y
+        return as_numpy(y).astype("float32")
 
     def _samples(self, x: Any) -> Any:
         x = as_array(x, "x")
@@ -430,6 +263,11 @@ class Model:
         if core is not None and self._loss() != "quantile":
             check_targets(y, samples, core.outputs(), bool(core.classes()), y_name, both)
         return samples
+
+    def _need_data(self, y: Any) -> None:
+        """Throws unless the config names the data, which it must without samples."""
+        if y is not None or not any(key in self._config["data"] for key in ("name", "train")):
+            raise TypeError("x: got None, expected an array of samples: the model's config names no data")
 
     def _name_no_data(self, config: _config.Config) -> None:
         config["data"] = {key: value for key, value in config["data"].items() if key not in ("name", "train")}
@@ -447,50 +285,3 @@ class Model:
             samples = (shape_of(x, "x") or (0,))[0]
             config["train"]["batch"] = min(config["train"].get("batch", 128), max(1, samples))
         return _core.report(_config.to_toml(config), x, y, seconds)
-
-    def _build(self, shape: tuple[int, ...]) -> None:
-        config = {**self._config, "data": {}}
-        run = self._config["run"]
-        self._core = _core.Model.create(_config.to_toml(config), shape, run.get("device", "auto"),
-                                        run.get("threads", 0), run.get("tune", True))
-        if self._sequential is None:
-            return
-        shapes = {name: value.shape for name, value in self._core.weights()}
-        for i, layer in enumerate(self._sequential.layers):
-            taken = layer.takes()
-            if taken is None:
-                continue
-            weight, axis, told = taken
-            as_count(told, f"layer {i} ({layer.type}): inputs", 1)
-            if (comes := shapes[f"{i}.{weight}"][axis]) != told:
-                self._core = None
-                raise ValueError(f"layer {i} ({layer.type}): got {told} inputs, expected {comes}, which is what comes "
-                                 "to it")
-
-    def _loss(self) -> str | None:
-        loss = self._config["train"].get("loss")
-        return loss.get("type") if isinstance(loss, Mapping) else loss
-
-    def _targets(self, y: Any, config: _config.Config) -> Any:
-        """Returns targets in the type of the loss: the library takes integers as classes."""
-        loss = self._loss()
-        if y is None or loss in (None, "cross-entropy") or not is_integer(y):
-            return y
-        if config["data"].get("target_kind") == "classes":
-            return y
-        return as_numpy(y).astype("float32")
-
-    def _start(self, x: Any, y: Any) -> _core.Model | None:
-        """Returns the model from which a run continues; None: it initialises its own weights."""
-        if self._core is None and self._raw:
-            self._build(shape_of(x, "x")[1:])
-        if self._core is None or self._trained or self._loss() is not None:
-            return None if self._core is None else self._ready("fit")
-        # The kind of targets is not set: floats are values.
-        if not is_integer(y) and self._core.classes():
-            weights = self._core.weights()
-            self._config["train"]["loss"] = "mse"
-            self._build(tuple(self._core.input_shape()))
-            assert self._core is not None
-            self._core.set_weights(weights)
-        return self._core

@@ -15,6 +15,15 @@ def _table(head: list[str], rows: list[list[str]]) -> str:
     return f"<table><thead><tr>{''.join(f'<th>{escape(each)}</th>' for each in head)}</tr></thead><tbody>{cells}</tbody></table>"
 
 
+def layer_table(input_shape: tuple[int, ...], layers: list[tuple[str, str, tuple[int, ...], int]]) -> str:
+    """The text of `Model.summary`."""
+    rows = [("layer", "output shape", "parameters"), ("input", str(input_shape), "")]
+    rows += [(f"{path} {kind}", str(shape), f"{parameters:,}") for path, kind, shape, parameters in layers]
+    rows += [("total", "", f"{sum(parameters for *_, parameters in layers):,}")]
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    return "\n".join(f"{row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  {row[2]:>{widths[2]}}".rstrip() for row in rows)
+
+
 def _amount(value: float, unit: str) -> str:
     for size, letter in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:

@@ -15,6 +15,8 @@ from ._torch_trace import is_softmax, traced
 
 if TYPE_CHECKING:
     from ._model import Model
+    from ._network import Network
+
 
 def _flat(module: Any) -> list[Any]:
     """Returns the modules of a Sequential, with nested Sequentials flattened."""
@@ -49,7 +51,7 @@ def from_torch(module: Any, input_shape: Sequence[int] | None, share: bool, keyw
         raise UsageError("from_torch: input_shape: got None, expected the shape of one sample, as in "
                          "input_shape=(1, 28, 28)")
     model = Model(network, input_shape=input_shape, **{"scale": "raw", **keywords})
-    state = {f"{i}.{name}": value.detach().cpu().contiguous()
+    state = {f"{i}.{name}": _wide(value.detach().cpu()).contiguous()
              for i, each in owners.items() for name, value in each.state_dict().items()}
     model.load_state_dict(state)
     if share:
@@ -57,7 +59,12 @@ def from_torch(module: Any, input_shape: Sequence[int] | None, share: bool, keyw
     return model
 
 
-def _share(model: Model, owners: Mapping[int, Any]) -> None:
+def _wide(value: Any) -> Any:
+    """Half types as float32: a model keeps its weights in that."""
+    return value.float() if value.dtype in (torch.float16, torch.bfloat16) else value
+
+
+def _share(model: Network, owners: Mapping[int, Any]) -> None:
     """Makes the tensors of PyTorch's modules views of the model's weights."""
     shared: dict[str, Any] = {}
     for name, view in model.state_dict(copy=False).items():
@@ -145,7 +152,7 @@ def _residual(table: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], p
     return Residual(list(modules.values()), list(beside.values())), after
 
 
-def to_torch(model: Model, share: bool) -> Any:
+def to_torch(model: Network, share: bool) -> Any:
     state = model.state_dict()
     tables = model.config["model"]["layers"]
     shapes = {name: value.shape for name, value in state.items()}

@@ -37,7 +37,7 @@ class _PairProxy(Proxy):  # type: ignore[misc]
 
     def __iter__(self) -> Iterator[Any]:
         proxy: Any = self
-        return iter((proxy[0], proxy[1])) if proxy.tracer.gives_pair(self.node) else super().__iter__()
+        return iter((proxy[0], proxy[1])) if proxy.tracer.gives_pair(self.node) else iter(super().__iter__())
 
 
 class _Tracer(Tracer):  # type: ignore[misc]

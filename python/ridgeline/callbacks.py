@@ -38,30 +38,77 @@ class Callback:
 AnyCallback = Union[Callback, Callable[[int, Logs], Union[bool, None]]]
 
 
-class EarlyStopping(Callback):
-    """Ends the run when `monitor` has not been better by `min_delta` for `patience` epochs.
+_RISING = ("accuracy", "f1", "auc", "r2", "top5")  # the scores that are better when they are larger
 
-    The model keeps the last weights; the settings train.keep = "best" and train.patience keep the best ones.
-    """
 
-    def __init__(self, monitor: str = "val_loss", patience: int = 3, min_delta: float = 0.0) -> None:
-        self.monitor, self.patience, self.min_delta = monitor, patience, min_delta
-        self._sign = -1.0 if monitor.rsplit("_", 1)[-1] in ("accuracy", "f1", "auc", "r2", "top5") else 1.0
-        self.best = float("inf")
-        self.waited = 0
+class _Monitor(Callback):
+    """Compares a score of each epoch with the best before it, which is `best`."""
+
+    def __init__(self, monitor: str, min_delta: float = 0.0) -> None:
+        self.monitor, self.min_delta = monitor, min_delta
+        self.best: float | None = None
+        self._model: Model | None = None
 
     def on_train_begin(self, model: Model) -> None:
-        self.best, self.waited = float("inf"), 0
+        self.best, self._model = None, model
+
+    def improved(self, logs: Logs) -> bool:
+        """Whether the score of this epoch is better, by more than `min_delta`, than the best before."""
+        if self.monitor not in logs:
+            raise KeyError(f"{type(self).__name__}: got monitor {self.monitor!r}, expected one of {', '.join(logs)}")
+        value = logs[self.monitor]
+        sign = 1 if self.monitor.rsplit("_", 1)[-1] in _RISING else -1
+        better = value == value and (self.best is None or sign * (value - self.best) > self.min_delta)
+        if better:
+            self.best = value
+        return better
+
+
+class EarlyStopping(_Monitor):
+    """Ends the run when `monitor` has not been better by `min_delta` for `patience` epochs.
+
+    The model keeps the last weights, or with `restore_best_weights` those of the best epoch.
+    """
+
+    def __init__(self, monitor: str = "val_loss", patience: int = 3, min_delta: float = 0.0,
+                 restore_best_weights: bool = False) -> None:
+        super().__init__(monitor, min_delta)
+        self.patience, self.restore_best_weights = patience, restore_best_weights
+        self.waited = 0
+        self._weights: dict[str, Any] | None = None
+
+    def on_train_begin(self, model: Model) -> None:
+        super().on_train_begin(model)
+        self.waited, self._weights = 0, None
 
     def on_epoch_end(self, epoch: int, logs: Logs) -> bool | None:
-        if self.monitor not in logs:
-            raise KeyError(f"EarlyStopping: got monitor {self.monitor!r}, expected one of {', '.join(logs)}")
-        value = self._sign * logs[self.monitor]
-        if value < self.best - self.min_delta:
-            self.best, self.waited = value, 0
-            return True
-        self.waited += 1
-        return self.waited < self.patience
+        if not self.improved(logs):
+            self.waited += 1
+            return self.waited < self.patience
+        self.waited = 0
+        if self.restore_best_weights:
+            assert self._model is not None
+            self._weights = self._model.state_dict()
+        return True
+
+    def on_train_end(self, history: History) -> None:
+        if self._weights is not None:
+            assert self._model is not None
+            self._model.load_state_dict(self._weights)
+
+
+class ModelCheckpoint(_Monitor):
+    """Saves the model to `path` whenever `monitor` is better than in every epoch before."""
+
+    def __init__(self, path: str | os.PathLike[str], monitor: str = "val_loss", min_delta: float = 0.0) -> None:
+        super().__init__(monitor, min_delta)
+        self.path = path
+
+    def on_epoch_end(self, epoch: int, logs: Logs) -> bool | None:
+        if self.improved(logs):
+            assert self._model is not None
+            self._model.save(self.path)
+        return None
 
 
 class LearningRate(Callback):
@@ -86,24 +133,25 @@ class LearningRate(Callback):
         return None
 
 
-class ReduceOnPlateau(Callback):
+class ReduceOnPlateau(_Monitor):
     """Multiplies the learning rate by `factor` when `monitor` has not been better for `patience` epochs."""
 
     def __init__(self, monitor: str = "val_loss", factor: float = 0.1, patience: int = 3, min_delta: float = 0.0,
                  min_lr: float = 0.0) -> None:
-        self.factor, self.min_lr = factor, min_lr
-        self._waiting = EarlyStopping(monitor, patience, min_delta)
-        self._model: Model | None = None
+        super().__init__(monitor, min_delta)
+        self.factor, self.patience, self.min_lr = factor, patience, min_lr
+        self.waited = 0
 
     def on_train_begin(self, model: Model) -> None:
-        self._model = model
-        self._waiting.on_train_begin(model)
+        super().on_train_begin(model)
+        self.waited = 0
 
     def on_epoch_end(self, epoch: int, logs: Logs) -> bool | None:
-        if self._waiting.on_epoch_end(epoch, logs) is False:
+        self.waited = 0 if self.improved(logs) else self.waited + 1
+        if self.waited >= self.patience:
             assert self._model is not None
             self._model.lr = max(self.min_lr, logs["lr"] * self.factor)
-            self._waiting.waited = 0
+            self.waited = 0
         return None
 
 

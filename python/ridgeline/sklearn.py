@@ -7,23 +7,24 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, validation
+from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from . import nn
 from ._model import Model
 
-try:
-    from sklearn.utils.validation import validate_data as _validate_data  # pyright: ignore[reportAttributeAccessIssue]
-except ImportError:  # before scikit-learn 1.6 it was a method
-    def _validate_data(estimator: Any, *arrays: Any, **options: Any) -> Any:
-        return estimator._validate_data(*arrays, **options)
-
 __all__ = ["RidgelineClassifier", "RidgelineRegressor"]
 
 _ACTIVATIONS = {"relu": nn.ReLU, "tanh": nn.Tanh, "logistic": nn.Sigmoid, "sigmoid": nn.Sigmoid, "gelu": nn.GELU,
                 "silu": nn.SiLU}
+
+
+def _validate_data(estimator: Any, *arrays: Any, **options: Any) -> Any:
+    """Checks arrays with scikit-learn's function, which was a method before version 1.6."""
+    function = getattr(validation, "validate_data", None)
+    return function(estimator, *arrays, **options) if function else estimator._validate_data(*arrays, **options)
 
 
 class _Estimator(BaseEstimator):  # type: ignore[misc]
@@ -47,7 +48,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         self.tune = tune
         self.verbose = verbose
 
-    def _train(self, x: Any, y: Any, outputs: int, loss: str) -> None:
+    def _train(self, x: Any, y: Any, outputs: int, loss: Any) -> None:
         if self.activation not in _ACTIVATIONS:
             raise ValueError(f"activation: got {self.activation!r}, expected one of {', '.join(_ACTIVATIONS)}")
         layers: list[nn.Layer] = []
@@ -78,8 +79,19 @@ class RidgelineClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     `hidden_layer_sizes` and `activation` say the network; `optimizer`, `learning_rate`, `weight_decay`, `epochs` and
     `batch_size` how it is trained; `scale` what happens to the features first ("standard", "unit" or "raw").
     `random_state` makes runs repeatable. After `fit`, `model_` is the `ridgeline.Model`, `history_` what happened,
-    and `classes_` the labels.
+    and `classes_` the labels. `class_weight` is a dict of how much the samples of a label count, or "balanced".
     """
+
+    def __init__(self, hidden_layer_sizes: int | tuple[int, ...] = (100,), *, activation: str = "relu",
+                 dropout: float = 0.0, optimizer: str = "adam", learning_rate: float = 0.001,
+                 weight_decay: float = 0.0, epochs: int = 100, batch_size: int = 32, class_weight: Any = None,
+                 scale: str = "standard", random_state: Any = None, device: str = "auto", threads: int = 0,
+                 tune: bool = False, verbose: bool = False) -> None:
+        super().__init__(hidden_layer_sizes, activation=activation, dropout=dropout, optimizer=optimizer,
+                         learning_rate=learning_rate, weight_decay=weight_decay, epochs=epochs, batch_size=batch_size,
+                         scale=scale, random_state=random_state, device=device, threads=threads, tune=tune,
+                         verbose=verbose)
+        self.class_weight = class_weight
 
     def fit(self, X: Any, y: Any) -> RidgelineClassifier:
         """Trains on X [n, features] and labels y [n], which may be numbers or words."""
@@ -88,8 +100,10 @@ class RidgelineClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError("y: got one class, expected at least two: a classifier cannot be trained on one class")
-        self._train(np.ascontiguousarray(x, dtype=np.float32), codes.astype(np.int64), len(self.classes_),
-                    "cross-entropy")
+        loss: dict[str, Any] = {"type": "cross-entropy"}
+        if self.class_weight is not None:
+            loss["weights"] = compute_class_weight(self.class_weight, classes=self.classes_, y=y).tolist()
+        self._train(np.ascontiguousarray(x, dtype=np.float32), codes.astype(np.int64), len(self.classes_), loss)
         return self
 
     def predict(self, X: Any) -> Any:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Module"]
 
+# torch.compile leaves out what this decorates, and compiles what is around it. PyTorch 1 has no compiler.
+_not_compiled: Any = getattr(getattr(torch, "compiler", None), "disable", lambda function: function)
+
 
 class _Pass(torch.autograd.Function):  # type: ignore[misc]
     """One forward pass; the backward pass computes it again with the same dropout."""
@@ -83,6 +86,7 @@ class Module(torch.nn.Module):  # type: ignore[misc]
         model.load_state_dict({name: value.detach().cpu() for name, value in self.state_dict().items()})
         return model
 
+    @_not_compiled
     def forward(self, x: Any) -> Any:
         """Returns the last layer's outputs for samples x [n, ...]: [n, outputs]."""
         if not isinstance(x, torch.Tensor):
@@ -92,7 +96,8 @@ class Module(torch.nn.Module):  # type: ignore[misc]
         if x.device != self.device:
             raise ValueError(f"x: got a tensor on {x.device}, expected one on {self.device}")
         if tuple(x.shape[1:]) != self.input_shape or x.shape[0] < 1:
-            raise ValueError(f"x: got shape {tuple(x.shape)}, expected (n, {', '.join(map(str, self.input_shape))})")
+            raise ValueError(f"x: got shape {tuple(x.shape)}, expected (n, {', '.join(map(str, self.input_shape))}) "
+                             "with n at least 1")
         tensors = dict(self.named_parameters()) | dict(self.named_buffers())
         for name, address in self._addresses:
             if tensors[name].data_ptr() != address:

@@ -94,6 +94,15 @@ nb::dict evaluate(Model& model, nb::handle x, nb::handle y) {
   return as_dict(scores);
 }
 
+nb::list layers(const Model& model) {
+  nb::list all;
+  for (const LayerInfo& each : model.layers()) {
+    all.append(nb::make_tuple(each.path, each.type, nb::tuple(nb::cast(each.output_shape)),
+                              each.parameters));
+  }
+  return all;
+}
+
 nb::list weights(nb::object self, bool copy) {
   nb::list all;
   for (const NamedArray& each : nb::cast<Model&>(self).weights()) {
@@ -180,6 +189,7 @@ void add_model(nb::module_& module) {
       .def("input_shape", &Model::input_shape)
       .def("outputs", &Model::outputs)
       .def("classes", &Model::classes)
+      .def("layers", &layers)
       .def("predict", &predict, "x"_a, "out"_a = nb::none())
       .def("predict_classes", &predict_classes, "x"_a)
       .def("evaluate", &evaluate, "x"_a, "y"_a)

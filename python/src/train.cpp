@@ -64,9 +64,19 @@ class Caller {
   nb::object raised() const { return raised_ ? nb::borrow(raised_->value()) : nb::none(); }
 
  private:
+  // During the call `control.model` gives the model with its current weights.
   template <typename T>
   bool call(const nb::object& callback, const T& state) {
     const nb::gil_scoped_acquire gil;
+    if (control_.is_none()) return answer_of(callback, state);
+    control_.attr("model") = nb::cpp_function([&state] { return state.model(); });
+    const bool goes_on = answer_of(callback, state);
+    control_.attr("model") = nb::none();
+    return goes_on;
+  }
+
+  template <typename T>
+  bool answer_of(const nb::object& callback, const T& state) {
     try {
       const nb::object answer = callback(as_dict(state));
       if (!control_.is_none()) read_rate();

@@ -36,6 +36,8 @@ class Watch final : public engine::TrainObserver {
       : options_(options), model_(model) {}
 
   void started(const engine::TrainReport&, engine::Trainer& trainer) override {
+    trainer_ = &trainer;
+    epoch_.model = [this] { return current_model(); };
     steps_ = trainer.total_steps();
     if (options_.learning_rate) trainer.change_rates(options_.learning_rate);
     per_epoch_ = trainer.steps_per_epoch();
@@ -62,6 +64,7 @@ class Watch final : public engine::TrainObserver {
       now.samples_per_second = point.inputs_per_second;
       now.limit = point.limit_fraction;
       now.learning_rate = point.lr;
+      now.model = epoch_.model;
       stopped_ = stopped_ || !options_.progress(now);
     }
     if (point.step % per_epoch_ != 0) return;
@@ -87,20 +90,22 @@ class Watch final : public engine::TrainObserver {
     return stopped_;
   }
 
-  void finished(const engine::TrainReport&, engine::Trainer& trainer) override {
-    const data::DataSet& set = trainer.set();
-    engine::LoadedModel loaded{.config = trainer.config(),
-                               .model = copy_of(trainer.model(), trainer.config()),
-                               .scaling = trainer.scaling(),
+  void finished(const engine::TrainReport&, engine::Trainer&) override { model_ = current_model(); }
+
+ private:
+  Model current_model() {
+    const data::DataSet& set = trainer_->set();
+    engine::LoadedModel loaded{.config = trainer_->config(),
+                               .model = copy_of(trainer_->model(), trainer_->config()),
+                               .scaling = trainer_->scaling(),
                                .classes = set.train.classes,
                                .symbols = set.train.symbols,
                                .warnings = {}};
     if (set.preparation) loaded.preparation = *set.preparation;
     loaded.config.run.quiet = true;
-    model_ = ModelAccess::make(std::move(loaded));
+    return ModelAccess::make(std::move(loaded));
   }
 
- private:
   static void set(Evaluation& scores, engine::Metric metric, double value) {
     using engine::Metric;
     const std::pair<Metric, std::optional<double>*> places[] = {
@@ -121,6 +126,7 @@ class Watch final : public engine::TrainObserver {
 
   const TrainOptions& options_;
   std::optional<Model>& model_;
+  engine::Trainer* trainer_ = nullptr;
   int64_t steps_ = 0, per_epoch_ = 1, eval_every_ = 1;
   bool evaluates_ = false, stopped_ = false;
   Epoch epoch_;                                // of the steps since the last one ended

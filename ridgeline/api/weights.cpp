@@ -48,6 +48,23 @@ std::string fault_of(const nn::Param& param, const Array& given) {
 
 }  // namespace
 
+std::vector<LayerInfo> Model::layers() const {
+  const nn::Model& model = state_->loaded.model;
+  std::vector<LayerInfo> all;
+  for (size_t i = 0; i < model.layers().size(); ++i) {
+    const Shape& output = model.output_of(int(i));
+    LayerInfo layer{model.graph().layers()[i].path,
+                    model.layers()[i]->type(),
+                    {output.dims().begin(), output.dims().end()}};
+    for (size_t p = model.first_param(i); p < model.first_param(i + 1); ++p) {
+      const nn::Param& param = model.params()[p];
+      if (param.trained()) layer.parameters += param.value.view().numel();
+    }
+    all.push_back(std::move(layer));
+  }
+  return all;
+}
+
 std::vector<NamedArray> Model::weights() const {
   std::vector<NamedArray> all;
   for (const nn::Param& param : state_->loaded.model.params()) {

@@ -11,8 +11,8 @@
 #include <map>
 #include <mutex>
 
+#include "ridgeline/core/shared_library.h"
 #include "ridgeline/cuda/error.h"
-#include "ridgeline/cuda/libraries/shared_library.h"
 
 namespace ridgeline::cuda {
 namespace {

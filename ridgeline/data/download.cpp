@@ -7,11 +7,11 @@
 #include <cstdlib>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "ridgeline/core/error.h"
+#include "ridgeline/core/shared_library.h"
 #include "ridgeline/data/input_file.h"
 #include "ridgeline/data/locate.h"
 #include "ridgeline/data/part_file.h"
@@ -24,14 +24,40 @@ namespace {
 constexpr long kConnectSeconds = 20;
 constexpr long kMostRedirects = 5;
 
+// libcurl brings thirty libraries along, which take milliseconds to load, and initialises TLS. Only
+// a process that downloads loads it.
+struct Curl {
+  decltype(&curl_global_init) global_init;
+  decltype(&curl_easy_init) easy_init;
+  decltype(&curl_easy_setopt) easy_setopt;
+  decltype(&curl_easy_perform) easy_perform;
+  decltype(&curl_easy_getinfo) easy_getinfo;
+  decltype(&curl_easy_strerror) easy_strerror;
+  decltype(&curl_easy_cleanup) easy_cleanup;
+
+  Curl() {
+    SharedLibrary library("libcurl.so.4", {"libcurl.so.4", "libcurl-gnutls.so.4"});
+    library.find(global_init, "curl_global_init");
+    library.find(easy_init, "curl_easy_init");
+    library.find(easy_setopt, "curl_easy_setopt");
+    library.find(easy_perform, "curl_easy_perform");
+    library.find(easy_getinfo, "curl_easy_getinfo");
+    library.find(easy_strerror, "curl_easy_strerror");
+    library.find(easy_cleanup, "curl_easy_cleanup");
+    if (!library.refusal().empty()) throw_error(ErrorKind::io, "download: {}", library.refusal());
+    global_init(CURL_GLOBAL_DEFAULT);
+  }
+};
+
+const Curl& curl() {
+  static const Curl library;
+  return library;
+}
+
 using Handle = std::unique_ptr<CURL, decltype(&curl_easy_cleanup)>;
 
-// libcurl initialises TLS here, which takes milliseconds, so only a process that downloads calls
-// it.
 Handle make_handle() {
-  static std::once_flag once;
-  std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
-  Handle handle(curl_easy_init(), &curl_easy_cleanup);
+  Handle handle(curl().easy_init(), curl().easy_cleanup);
   if (!handle) throw_error(ErrorKind::io, "libcurl cannot start; is it installed whole?");
   return handle;
 }
@@ -74,25 +100,26 @@ int on_progress(void* context, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
   return transfer.stopped || transfer.thrown ? 1 : 0;
 }
 
-void set_up(CURL* curl, const std::string& url, Transfer& transfer, char* message) {
-  curl_easy_setopt(curl, CURLOPT_URL, url.c_str());
-  curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
-  curl_easy_setopt(curl, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
-  curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 1L);
-  curl_easy_setopt(curl, CURLOPT_MAXREDIRS, kMostRedirects);
-  curl_easy_setopt(curl, CURLOPT_FAILONERROR, 1L);
-  curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-  curl_easy_setopt(curl, CURLOPT_USERAGENT, "ridgeline");
-  curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, kConnectSeconds);
-  curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
-  curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, long{transfer.options.stall_seconds});
-  curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, message);
-  curl_easy_setopt(curl, CURLOPT_RESUME_FROM_LARGE, curl_off_t{transfer.part.size()});
-  curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_bytes);
-  curl_easy_setopt(curl, CURLOPT_WRITEDATA, &transfer);
-  curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
-  curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);
-  curl_easy_setopt(curl, CURLOPT_XFERINFODATA, &transfer);
+void set_up(CURL* handle, const std::string& url, Transfer& transfer, char* message) {
+  const auto set = curl().easy_setopt;
+  set(handle, CURLOPT_URL, url.c_str());
+  set(handle, CURLOPT_PROTOCOLS_STR, "http,https");
+  set(handle, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
+  set(handle, CURLOPT_FOLLOWLOCATION, 1L);
+  set(handle, CURLOPT_MAXREDIRS, kMostRedirects);
+  set(handle, CURLOPT_FAILONERROR, 1L);
+  set(handle, CURLOPT_NOSIGNAL, 1L);
+  set(handle, CURLOPT_USERAGENT, "ridgeline");
+  set(handle, CURLOPT_CONNECTTIMEOUT, kConnectSeconds);
+  set(handle, CURLOPT_LOW_SPEED_LIMIT, 1L);
+  set(handle, CURLOPT_LOW_SPEED_TIME, long{transfer.options.stall_seconds});
+  set(handle, CURLOPT_ERRORBUFFER, message);
+  set(handle, CURLOPT_RESUME_FROM_LARGE, curl_off_t{transfer.part.size()});
+  set(handle, CURLOPT_WRITEFUNCTION, on_bytes);
+  set(handle, CURLOPT_WRITEDATA, &transfer);
+  set(handle, CURLOPT_NOPROGRESS, 0L);
+  set(handle, CURLOPT_XFERINFOFUNCTION, on_progress);
+  set(handle, CURLOPT_XFERINFODATA, &transfer);
 }
 
 struct Outcome {
@@ -108,7 +135,7 @@ Outcome fetch_rest(const std::string& url, PartFile& part, const FileInfo& file,
   std::array<char, CURL_ERROR_SIZE> message{};
   Transfer transfer{part, file, options, nullptr};
   set_up(handle.get(), url, transfer, message.data());
-  const CURLcode code = curl_easy_perform(handle.get());
+  const CURLcode code = curl().easy_perform(handle.get());
   if (transfer.thrown) std::rethrow_exception(transfer.thrown);
   if (transfer.stopped) {
     throw_error(ErrorKind::data,
@@ -117,7 +144,7 @@ Outcome fetch_rest(const std::string& url, PartFile& part, const FileInfo& file,
                 file.name, part.size(), file.bytes, part.path().string());
   }
   long status = 0;
-  curl_easy_getinfo(handle.get(), CURLINFO_RESPONSE_CODE, &status);
+  curl().easy_getinfo(handle.get(), CURLINFO_RESPONSE_CODE, &status);
   if (transfer.too_long) {
     part.clear();  // it belongs to another file
     return {fmt::format("sends more than the {} bytes expected", file.bytes)};
@@ -131,7 +158,7 @@ Outcome fetch_rest(const std::string& url, PartFile& part, const FileInfo& file,
       code == CURLE_GOT_NOTHING || code == CURLE_OPERATION_TIMEDOUT) {
     return {fmt::format("connection cut after {} of {} bytes", part.size(), file.bytes)};
   }
-  return {message[0] != '\0' ? message.data() : curl_easy_strerror(code)};
+  return {message[0] != '\0' ? message.data() : curl().easy_strerror(code)};
 }
 
 // Returns "" if the file is complete and correct, else why this mirror failed.

@@ -124,6 +124,12 @@ TEST(Api, UntrainedModelTakesSamplesAsTheyAre) {
   Model model = Model::create(Config(small()).set("train.loss", "mse"), {kFeatures}, plain());
   EXPECT_THAT(model.input_shape(), ElementsAre(kFeatures));
   EXPECT_TRUE(model.classes().empty());
+  const std::vector<LayerInfo> layers = model.layers();
+  ASSERT_EQ(layers.size(), 3u);
+  EXPECT_EQ(layers[0].path + layers[0].type, "0linear");
+  EXPECT_THAT(layers[0].output_shape, ElementsAre(16));
+  EXPECT_EQ(layers[0].parameters, 16 * kFeatures + 16);
+  EXPECT_EQ(layers[1].parameters, 0);
   const Points points(2);
   const auto answers = model.predict(points.inputs());
   // The prediction is computed by hand, too, from the weights by their names.
@@ -233,8 +239,10 @@ TEST(Api, EpochsTellOfTheValidationSamples) {
   options.validation = others.classes();
   options.hold_out = false;
   std::vector<Epoch> epochs;
+  std::vector<double> losses;  // of the model as it was when each epoch ended
   options.epoch_ended = [&](const Epoch& epoch) {
     epochs.push_back(epoch);
+    losses.push_back(epoch.model().evaluate(others.classes()).loss);
     return true;
   };
   Model model = train(Config(small()).set("train.eval_every", 3), points.classes(), options).model;
@@ -244,7 +252,9 @@ TEST(Api, EpochsTellOfTheValidationSamples) {
     EXPECT_EQ(epochs[i].step, (int64_t(i) + 1) * 6);
     EXPECT_EQ(epochs[i].evaluation.has_value(), i == 2 || i == 3) << i;
     EXPECT_NEAR(epochs[i].learning_rate, 0.02, 1e-9);
+    if (epochs[i].evaluation) EXPECT_NEAR(losses[i], epochs[i].evaluation->loss, 1e-5);
   }
+  EXPECT_GT(losses[0], losses[3]);
   EXPECT_LT(epochs[3].loss, epochs[0].loss);
   EXPECT_NEAR(model.evaluate(others.classes()).loss, epochs[3].evaluation->loss, 1e-5);
   EXPECT_EQ(model.evaluate(others.classes()).samples, kSamples);

@@ -76,6 +76,20 @@ def test_it_trains_inside_a_larger_net():
         torch.testing.assert_close(same(hidden), inner(hidden))
 
 
+def test_a_compiled_net_runs_around_it():
+    if not hasattr(torch, "compile"):
+        pytest.skip("needs PyTorch 2")
+    inner = rl.Model(nn.Sequential(nn.Linear(8, 6), nn.Tanh(), nn.Linear(6, 8)), device="cpu", tune=False)
+    net = torch.nn.Sequential(torch.nn.Linear(4, 8), ridgeline.torch.Module(inner), torch.nn.Linear(8, 2))
+    x = torch.rand(5, 4)
+    torch.compile(net, backend="eager")(x).sum().backward()
+    compiled = [each.grad.clone() for each in net.parameters()]
+    net.zero_grad()
+    net(x).sum().backward()
+    for got, each in zip(compiled, net.parameters(), strict=True):
+        torch.testing.assert_close(got, each.grad)
+
+
 def test_dropout_and_statistics():
     network = nn.Sequential(nn.Linear(6, 64), nn.BatchNorm(), nn.Dropout(0.5), nn.Linear(64, 3))
     module = ridgeline.torch.Module(rl.Model(network, device="cpu", tune=False))

@@ -19,7 +19,7 @@ from ridgeline import nn
     (lambda x, y: (x[:-1], y), ValueError, "x, y: got 239 samples and 240 targets"),
     (lambda x, y: (np.ma.masked_less(x, 0), y), TypeError, "x: got an array with a mask"),
     (lambda x, y: (x.astype(">f4"), y), TypeError, "x: got an array of >f4, expected float32"),
-    (lambda x, y: (x.astype(object), y), TypeError, "x: got an array of .O, expected float32"),
+    (lambda x, y: (x.astype(object), y), TypeError, "x: got an array of object, expected float32.*; use .astype"),
     (lambda x, y: ([[1, 2], [3]], y), ValueError, "x: got list, expected an array"),
     (lambda x, y: ((row for row in x), y), TypeError, "x: got generator, expected an array"),
     (lambda x, y: (x, None), TypeError, "y: got NoneType, expected an array"),
@@ -43,7 +43,9 @@ def test_arrays(data, change, error, message):
     ({"batch_size": 0}, ValueError, "batch_size: got 0, expected at least 1"),
     ({"batch_size": "a"}, TypeError, "batch_size: got 'a', expected a whole number"),
     ({"validation": 1}, TypeError, "validation: got int"),
+    ({"validation": 0.999}, ValueError, "validation: got 0.999 of 240 samples, expected a fraction that leaves some"),
     ({"callbacks": 3}, TypeError, "callbacks: got int"),
+    ({"callbacks": [rl.callbacks.EarlyStopping]}, TypeError, r"callbacks\[0\]: got the class EarlyStopping, expected an obj"),
     ({"validation": (blobs()[0][:, :3], blobs()[1])}, ValueError, r"validation\[0\]: got shape \(240, 3\)"),
     ({"validation": (blobs()[0], blobs()[1] + 7)}, ValueError, r"validation\[1\]: got 7 for sample 0"),
 ])
@@ -63,6 +65,7 @@ def test_keywords_of_fit(data, keywords, error, message):
     (lambda: mlp().compile(threads=0), ValueError, "threads: got 0, expected at least 1"),
     (lambda: mlp().compile()(None), TypeError, "x: got NoneType, expected an array"),
     (lambda: mlp().load_state_dict([1]), TypeError, "state: got list, expected a dict"),
+    (lambda: mlp(outputs=1).fit(*blobs()), ValueError, "expected 0 to 0; two classes take two outputs, or loss=.binary"),
     (lambda: mlp().plan(), TypeError, "x: got None, expected an array"),
     (lambda: mlp().profile(*blobs(), seconds=-1), ValueError, "seconds: got -1, expected a number above 0"),
 ])
@@ -71,9 +74,24 @@ def test_other_arguments(call, error, message):
         call()
 
 
+@pytest.mark.parametrize("change, remedy", [
+    (lambda x: x[0], r"x\[None\]"),
+    (lambda x: x.transpose(0, 2, 3, 1), r"x\.transpose\(0, 3, 1, 2\)"),
+    (lambda x: x.reshape(4, -1), r"x\.reshape\(len\(x\), 3, 8, 8\)"),
+])
+def test_a_shape_that_can_be_mended(change, remedy):
+    x = np.zeros((4, 3, 8, 8), np.float32)
+    model = rl.Model(nn.Sequential(nn.Conv2d(3, 2, 3), nn.LazyLinear(2)), input_shape=(3, 8, 8), device="cpu", tune=False)
+    with pytest.raises(ValueError, match=r"x: got shape .* but the model takes \[3, 8, 8\]; .*" + remedy):
+        model.predict(change(x))
+    namespace = {"x": change(x)}
+    model.predict(eval(remedy.replace("\\", ""), namespace))
+
+
 def test_what_is_taken(data):
     x, y = data
     assert len(mlp().fit(x, y, validation=np.float32(0.25), epochs=np.int64(1), callbacks=None)) == 1
     assert rl.Model(nn.Sequential(nn.LazyLinear(3)), input_shape=6, device="cpu", tune=False).predict(x).shape == (240,)
     assert mlp().fit(x, np.eye(3)[y], epochs=1)["loss"][0] > 0, "rows of floats are values"
+    assert mlp().fit(np.ma.array(x), y, epochs=1).steps > 0, "nothing is masked"
     assert repr(mlp().compile(4)) == "Predictor(batch=4, input_shape=(6,), outputs=3)"

@@ -62,6 +62,15 @@ def test_regression(data):
         two.predict_proba(x)
 
 
+def test_probabilities_of_labels(data):
+    x, y = data
+    labels = np.eye(3)[y]
+    model = mlp(loss="binary-cross-entropy")
+    model.fit(x, labels, epochs=20, batch_size=24)
+    assert ((model.predict_proba(x) > 0.5) == labels).mean() > 0.9
+    np.testing.assert_array_equal(model.predict_proba(x), model.outputs(x))
+
+
 def test_a_fit_goes_on_from_the_weights(data):
     x, y = data
     model = mlp()
@@ -114,6 +123,7 @@ def test_callbacks_stop_and_raise(data):
     seen = []
     history = mlp().fit(x, y, epochs=50, callbacks=lambda epoch, logs: seen.append(logs["loss"]) or epoch < 3)
     assert len(history) == 3 and seen == history["loss"]
+    assert len(mlp().fit(x, y, epochs=50, callbacks=lambda epoch, logs: np.float32(epoch) < 3)) == 3
 
     class Broken(rl.callbacks.Callback):
         def on_epoch_end(self, epoch, logs):
@@ -128,6 +138,49 @@ def test_callbacks_stop_and_raise(data):
     assert len(mlp().fit(x, y, validation=0.25, epochs=50, callbacks=[stopping])) == 3
     with pytest.raises(TypeError, match=r"callbacks\[0\]: got int"):
         mlp().fit(x, y, callbacks=[3])
+
+
+@pytest.mark.parametrize("scale", ["raw", "standard"])
+def test_callbacks_see_the_current_weights(data, tmp_path, scale):
+    x, y = data
+    model, undisturbed, short = mlp(scale=scale), mlp(scale=scale), mlp(scale=scale)
+    losses = []
+
+    def look(epoch, logs):
+        losses.append(model.evaluate(x, y)["loss"])
+        model.save(tmp_path / f"{epoch}.safetensors")
+        assert copy.deepcopy(model).evaluate(x, y)["loss"] == losses[-1]
+
+    model.fit(x, y, epochs=3, batch_size=24, callbacks=look)
+    assert losses[0] > losses[1] > losses[2] == model.evaluate(x, y)["loss"]
+    undisturbed.fit(x, y, epochs=3, batch_size=24)
+    short.fit(x, y, epochs=1, batch_size=24)
+    np.testing.assert_array_equal(model.predict_proba(x), undisturbed.predict_proba(x))
+    np.testing.assert_array_equal(rl.load(tmp_path / "1.safetensors", tune=False).predict_proba(x), short.predict_proba(x))
+
+
+def test_the_best_epoch_is_kept(data, tmp_path):
+    """The rate grows until the run gets worse, so that the best epoch is not the last."""
+    x, y = data
+    model = mlp()
+    stopping = rl.callbacks.EarlyStopping("val_loss", patience=2, restore_best_weights=True)
+    history = model.fit(x, y, validation=blobs(seed=2), epochs=60, batch_size=24, callbacks=[
+        stopping, rl.callbacks.ModelCheckpoint(tmp_path / "best.safetensors"), rl.callbacks.LearningRate(lambda e, r: r * 2)])
+    best = min(history["val_loss"])
+    assert stopping.best == best == history["val_loss"][-3]
+    for each in (model, rl.load(tmp_path / "best.safetensors", tune=False)):
+        assert each.evaluate(*blobs(seed=2))["loss"] == pytest.approx(best, rel=1e-5)
+    with pytest.raises(KeyError, match="ModelCheckpoint: got monitor 'val_loss', expected one of loss"):
+        model.fit(x, y, epochs=1, callbacks=rl.callbacks.ModelCheckpoint(tmp_path / "other.safetensors"))
+
+
+@pytest.mark.parametrize("change", [lambda model, x, y: model.fit(x, y), lambda model, x, y: model.train_step(x, y),
+                                    lambda model, x, y: model.load_state_dict(model.state_dict())])
+def test_callbacks_do_not_change_the_weights(data, change):
+    model = mlp()
+    with pytest.raises(rl.UsageError, match=r"fit\(\) is training the model"):
+        model.fit(*data, callbacks=lambda epoch, logs: change(model, *data))
+    model.fit(*data, epochs=1)
 
 
 def test_ctrl_c_keeps_the_model(tmp_path):
@@ -258,6 +311,41 @@ def test_handles_in_threads(trained, data):
             np.testing.assert_allclose(answer, want, atol=1e-6)
         for answer in pool.map(lambda _: trained.predict_proba(x), range(20)):
             np.testing.assert_array_equal(answer, want)
+
+
+def test_summary(capsys):
+    model = rl.Model(nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Residual(nn.Conv2d(4, 4, 1)), nn.LazyLinear(10)),
+                     input_shape=(1, 8, 8), device="cpu", tune=False)
+    model.summary()
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[1] == ["input", "(1,", "8,", "8)"]
+    assert lines[2] == ["0", "conv2d", "(4,", "6,", "6)", "40"]
+    assert lines[3][-1] == "8", "running statistics are not trained"
+    assert lines[-2] == ["3", "linear", "(10,)", "1,450"] and lines[-1] == ["total", "1,518"]
+    assert model.count_params() == 40 + 8 + 20 + 1450
+    with pytest.raises(rl.UsageError, match="summary: the model has no weights yet"):
+        rl.Model(nn.Sequential(nn.LazyLinear(3))).summary()
+
+
+def test_a_history_is_a_mapping(data):
+    history = mlp().fit(*data, validation=0.25, epochs=2)
+    assert "val_loss" in history and "val_lss" not in history
+    assert dict(history) == history.history and list(history)[:2] == ["epoch", "loss"]
+    with pytest.raises(KeyError, match="got 'val_lss', expected one of epoch, loss"):
+        history["val_lss"]
+
+
+def test_callbacks_end_even_if_the_run_fails(data):
+    ended = []
+
+    class Ending(rl.callbacks.Callback):
+        def on_train_end(self, history):
+            ended.append(history)
+
+    x, y = data
+    with pytest.raises(rl.NumericError):
+        mlp(optimizer={"type": "sgd", "lr": 1e30}, lr=None).fit(x, y, epochs=50, callbacks=Ending())
+    assert len(ended) == 1
 
 
 def test_names(trained):

@@ -36,6 +36,19 @@ def test_classifier_of_words():
     np.testing.assert_array_equal(clone(fitted).fit(x, words).predict_proba(x), fitted.predict_proba(x))
 
 
+def test_class_weights():
+    x, y = load_iris(return_X_y=True)
+    x, y = x[40:100], y[40:100]  # 10 of one class, 50 of the other
+    noisy = x + np.random.default_rng(0).normal(0, 2, x.shape)
+    found = {}
+    for name, weight in {"equal": None, "ones": {0: 1, 1: 1}, "balanced": "balanced", "rare": {0: 100, 1: 1}}.items():
+        fitted = rl.RidgelineClassifier(**{**QUICK, "epochs": 5, "class_weight": weight}).fit(noisy, y)
+        found[name] = (fitted.predict(noisy) == 0).sum()
+    assert found["equal"] == found["ones"] < found["balanced"] < found["rare"]
+    with pytest.raises(ValueError, match="class_weight"):
+        rl.RidgelineClassifier(**QUICK, class_weight="equal").fit(x, y)
+
+
 def test_hidden_sizes():
     x, y = load_iris(return_X_y=True)
     one, same = (rl.RidgelineClassifier(**{**QUICK, "hidden_layer_sizes": sizes}).fit(x, y) for sizes in (8, [8]))

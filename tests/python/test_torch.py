@@ -60,6 +60,14 @@ def test_from_torch_and_back(net):
     np.testing.assert_allclose(back(x).detach().numpy(), want, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_weights_of_other_types(dtype):
+    module = torch.nn.Sequential(torch.nn.Linear(6, 3)).to(getattr(torch, dtype))
+    weight = rl.from_torch(module, device="cpu", tune=False).state_dict()["0.weight"]
+    assert weight.dtype == np.float32
+    np.testing.assert_array_equal(weight, module[0].weight.detach().float().numpy())
+
+
 def test_modules_that_are_not_known():
     with pytest.raises(rl.UsageError, match="module 1 is PReLU"):
         rl.from_torch(torch.nn.Sequential(torch.nn.Linear(6, 2), torch.nn.PReLU()))

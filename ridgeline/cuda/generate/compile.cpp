@@ -10,8 +10,8 @@
 
 #include "ridgeline/core/error.h"
 #include "ridgeline/core/file.h"
+#include "ridgeline/core/shared_library.h"
 #include "ridgeline/cuda/generate/device_sources.h"
-#include "ridgeline/cuda/libraries/shared_library.h"
 #include "ridgeline/plan/cache.h"
 
 namespace ridgeline::cuda::generate {

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "ridgeline/core/shared_library.h"
 #include "ridgeline/cuda/libraries/cublaslt_api.h"
-#include "ridgeline/cuda/libraries/shared_library.h"
 
 namespace ridgeline::cuda {
 namespace {

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include "ridgeline/core/error.h"
+#include "ridgeline/core/shared_library.h"
 #include "ridgeline/cuda/libraries/conv_plans.h"
 #include "ridgeline/cuda/libraries/cudnn_api.h"
-#include "ridgeline/cuda/libraries/shared_library.h"
 
 namespace ridgeline::cuda {
 

@@ -3,8 +3,8 @@
 #include <mutex>
 #include <set>
 
+#include "ridgeline/core/shared_library.h"
 #include "ridgeline/cuda/error.h"
-#include "ridgeline/cuda/libraries/shared_library.h"
 
 #if __has_include(<nccl.h>)
 #include <nccl.h>

@@ -5,12 +5,13 @@
 
 #include <initializer_list>
 #include <string>
+#include <utility>
 
-namespace ridgeline::cuda {
+namespace ridgeline {
 
-// A library that is looked up at run time, so that the tool starts on machines without it. It stays
-// open until the process ends, because it is not safe to close one under a live CUDA context or
-// while its threads are exiting.
+// A library that is looked up at run time, so that a process starts without it, or starts sooner.
+// It stays open until the process ends, because it is not safe to close one under a live CUDA
+// context or while its threads are exiting.
 class SharedLibrary {
  public:
   // Opens the first of `files` that the loader finds; `name` is used in messages.
@@ -40,4 +41,4 @@ class SharedLibrary {
   void* library_ = nullptr;
 };
 
-}  // namespace ridgeline::cuda
+}  // namespace ridgeline

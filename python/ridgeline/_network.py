@@ -1,0 +1,258 @@
+"""The network of a `Model`: its config, weights, files and copies."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from . import _config, _core, nn
+from ._errors import UsageError
+from ._inputs import as_count, as_shape, as_weight
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Array = npt.NDArray[Any]
+
+_RUN = ("device", "threads", "precision", "deterministic", "tune")
+
+
+class Control:
+    """What callbacks of a run change, which the extension module reads, and what it gives them."""
+
+    lr: float | None = None
+    model: Callable[[], _core.Model] | None = None  # while a callback runs: a copy with the current weights
+
+
+class Network:
+    """The layers, settings and weights of a `Model`."""
+
+    def __init__(self, network: nn.Sequential | nn.Graph | Mapping[str, Any] | str | os.PathLike[str], *,
+                 input_shape: int | Sequence[int] | None = None, loss: Any = None, optimizer: Any = None,
+                 lr: float | None = None, schedule: Any = None, scale: str | None = None,
+                 seed: int | None = None, device: str | None = None, threads: int | None = None,
+                 precision: str | None = None, deterministic: bool | None = None,
+                 tune: bool | None = None) -> None:
+        self._core: _core.Model | None = None
+        self._trained = False
+        self._sequential: nn.Sequential | nn.Graph | None = None
+        self._control: Control | None = None  # of a fit that goes on
+        self._steps: _core.StepTrainer | None = None  # of train_step
+        self._newer = False  # the weights of _steps are newer than those of _core
+        self._shared: dict[str, Any] | None = None  # PyTorch's parameters that lie in our memory
+        self._version = 0
+        if isinstance(network, (nn.Sequential, nn.Graph)):
+            self._sequential = network
+            self._config = _config.check({"model": {"layers": network.config()}})
+            scale = scale or "raw"
+        elif isinstance(network, Mapping):
+            self._config = _config.check(network)
+        elif isinstance(network, (str, os.PathLike)):
+            self._config = _config.read(network)
+        else:
+            raise TypeError(f"network: got {type(network).__name__}, expected a ridgeline.nn.Sequential or "
+                            "Graph, a config dict or the path of a TOML file (from_torch takes PyTorch's modules)")
+        train, run = self._config["train"], self._config["run"]
+        for key, value in (("loss", loss), ("schedule", schedule), ("seed", seed)):
+            if value is not None:
+                train[key] = value
+        if optimizer is not None:
+            if not isinstance(optimizer, (str, Mapping)):
+                raise TypeError(f"optimizer: got {optimizer!r}, expected a name, or a dict such as "
+                                "{'type': 'adam', 'lr': 1e-3}")
+            train["optimizer"] = {"type": optimizer} if isinstance(optimizer, str) else dict(optimizer)
+        if lr is not None:
+            train["optimizer"] = {**train.get("optimizer", {"type": "sgd"}), "lr": lr}
+        if scale is not None:
+            self._config["data"]["scale"] = self._config["data"]["target_scale"] = scale
+        for key, value in zip(_RUN, (device, threads, precision, deterministic, tune), strict=True):
+            if value is not None:
+                run[key] = value
+        if input_shape is None and self._sequential is not None:
+            input_shape = self._sequential.input_shape()
+        self._input_shape = None if input_shape is None else as_shape(input_shape, "input_shape")
+        if self._input_shape is not None and self._raw:
+            self._build(self._input_shape)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The config as nested dicts; a copy."""
+        return _config.check(self._config)
+
+    @property
+    def input_shape(self) -> tuple[int, ...] | None:
+        """The shape of one sample; None until it is known."""
+        return tuple(self._core.input_shape()) if self._core is not None else self._input_shape
+
+    @property
+    def classes_(self) -> Array:
+        """The classes by output: integers, or words if the data had words. Empty for values."""
+        import numpy
+
+        names = self._ready("classes_").classes()
+        try:
+            return numpy.array([int(name) for name in names], dtype=numpy.int64)
+        except ValueError:
+            return numpy.array(names)
+
+    def summary(self) -> None:
+        """Prints each layer with the shape of its output and the number of its parameters."""
+        from ._reports import layer_table
+
+        core = self._ready("summary")
+        print(layer_table(tuple(core.input_shape()), core.layers()))
+
+    def count_params(self) -> int:
+        """The number of parameters: the numbers that are trained."""
+        return sum(parameters for *_, parameters in self._ready("count_params").layers())
+
+    def __repr__(self) -> str:
+        layers = ", ".join(str(layer.get("type")) for layer in self._config["model"].get("layers", []))
+        shape = self.input_shape
+        state = "trained" if self._trained else "untrained"
+        return f"Model({layers}; input {'not known yet' if shape is None else shape}; {state})"
+
+    # --------------------------------------------------------------------------------- files, weights
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes a .safetensors file that `ridgeline infer` and PyTorch's library read too."""
+        self._ready("save").save(os.fspath(path))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, device: str = "auto", threads: int = 0,
+             tune: bool = True) -> Self:
+        """Loads the model of a file, or of the folder of a run, whichever program made it."""
+        if not os.path.exists(path):
+            raise FileNotFoundError(2, "no such model", os.fspath(path))
+        return cls._of(_core.Model.load(os.fspath(path), device, threads, tune),
+                       {"device": device, "threads": threads, "tune": tune})
+
+    def state_dict(self, *, copy: bool = True) -> dict[str, Array]:
+        """The weights by PyTorch's names for an nn.Sequential of the same layers.
+
+        With copy=False the arrays are views of the model's memory, which they keep alive. Whoever writes to them
+        calls `weights_changed` afterwards, and `fit` gives the model other memory.
+        """
+        return dict(self._ready("state_dict").weights(copy))
+
+    def weights_changed(self) -> None:
+        """Reports that arrays of state_dict(copy=False) were written to."""
+        self._ready("weights_changed").weights_changed()
+        self._steps = None
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Loads weights by these names: NumPy arrays, PyTorch tensors, or other arrays."""
+        self._need_idle("load_state_dict")
+        core = self._ready("load_state_dict")
+        if not isinstance(state, Mapping):
+            raise TypeError(f"state: got {type(state).__name__}, expected a dict of arrays by the names of state_dict()")
+        core.set_weights([(name, as_weight(value, name)) for name, value in state.items()])
+        self._steps = None
+
+    def to_torch(self, *, share: bool = False) -> Any:
+        """Returns a PyTorch module with the same layers and weights. Samples must already be prepared.
+
+        With share=True its parameters are this model's own memory: what either trains, the other computes with.
+        """
+        from ._torch_graph import to_torch
+
+        return to_torch(self, share)
+
+    def to_onnx(self, path: str | os.PathLike[str] | None = None, *, opset: int = 17,
+                half_weights: bool = False) -> bytes:
+        """Returns the bytes of an ONNX file, written to `path` if that is given.
+
+        Scaling of samples and the softmax of a classifier are part of it; a warning names what is not.
+        """
+        file, warnings = self._ready("to_onnx").to_onnx(opset, half_weights)
+        if path is not None:
+            with open(path, "wb") as onnx:
+                onnx.write(file)
+        for line in warnings:
+            import warnings as python_warnings
+
+            python_warnings.warn(f"to_onnx: {line}", stacklevel=2)
+        return file
+
+    def __getstate__(self) -> dict[str, Any]:
+        left_out = {"_core": None, "_steps": None, "_control": None, "_newer": False, "_shared": None}
+        core = None if self._core is None else self._ready("pickle")
+        return {**self.__dict__, **left_out, "file": None if core is None else core.to_bytes()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state = dict(state)
+        file = state.pop("file")
+        self.__dict__.update(state)
+        run = self._config["run"]
+        self._core = None if file is None else _core.Model.from_bytes(
+            file, run.get("device", "auto"), run.get("threads", 0), run.get("tune", True))
+
+    # ----------------------------------------------------------------------------------------- inside
+
+    @classmethod
+    def _of(cls, core: _core.Model, run: dict[str, Any]) -> Self:
+        model = cls.__new__(cls)
+        model._core, model._trained, model._sequential = core, True, None
+        model._control, model._steps, model._shared, model._newer, model._version = None, None, None, False, 0
+        model._config = _config.from_toml(core.config())
+        model._config["run"].update(run)
+        model._input_shape = tuple(core.input_shape())
+        return model
+
+    @property
+    def _raw(self) -> bool:
+        return self._config["data"].get("scale") in ("raw", "none")
+
+    def _loss(self) -> str | None:
+        loss = self._config["train"].get("loss")
+        return loss.get("type") if isinstance(loss, Mapping) else loss
+
+    def _need_idle(self, what: str) -> None:
+        if self._control is not None:
+            raise UsageError(f"{what}: fit() is training the model: wait until it has returned, or train a copy.deepcopy")
+
+    def _ready(self, what: str) -> _core.Model:
+        if self._control is not None and self._control.model is not None:
+            self._take(self._control.model())
+            self._control.model = None  # the weights stay the same until the callback returns
+        if self._core is None:
+            raise UsageError(f"{what}: the model has no weights yet: call fit() first, or give input_shape "
+                             "and scale=\"raw\"")
+        if self._newer and self._steps is not None:
+            self._steps.give_weights(self._core)
+            self._newer = False
+        if self._shared is not None:
+            version = sum(each._version for each in self._shared.values())
+            if version != self._version:
+                self._core.weights_changed()
+                self._steps = None
+                self._version = version
+        return self._core
+
+    def _take(self, core: _core.Model) -> None:
+        """Takes the model of a run, or of its steps so far. Memory shared with a PyTorch module gets its weights."""
+        self._steps, self._newer, self._trained = None, False, True
+        if self._shared is None or self._core is None:
+            self._core = core
+        else:
+            self._core.set_weights(core.weights())
+
+    def _build(self, shape: tuple[int, ...]) -> None:
+        config = {**self._config, "data": {}}
+        run = self._config["run"]
+        self._core = _core.Model.create(_config.to_toml(config), shape, run.get("device", "auto"),
+                                        run.get("threads", 0), run.get("tune", True))
+        if self._sequential is None:
+            return
+        shapes = {name: value.shape for name, value in self._core.weights()}
+        for i, layer in enumerate(self._sequential.layers):
+            taken = layer.takes()
+            if taken is None:
+                continue
+            weight, axis, told = taken
+            as_count(told, f"layer {i} ({layer.type}): inputs", 1)
+            if (comes := shapes[f"{i}.{weight}"][axis]) != told:
+                self._core = None
+                raise ValueError(f"layer {i} ({layer.type}): got {told} inputs, expected {comes}, which is what comes "
+                                 "to it")
