@@ -72,11 +72,15 @@ function(ridgeline_precompile target)
 endfunction()
 
 # With RIDGELINE_UNITY, compiles the C++ sources of a target in groups, because most of the time of a small source goes
-# into headers and templates that its neighbours need too. No two sources of a group define the same name in one namespace
-# or in one that encloses it, so that a source means the same alone and in a group; tests/scripts/unity_groups_test.py
-# looks at the names in headers too. Groups are too few for a precompiled header.
+# into headers and templates that its neighbours need too. No two sources of a group have an internal name in common, so
+# that a source means the same alone and in a group; tests/scripts/unity_groups_test.py checks it. Groups are too few for a
+# precompiled header.
 function(ridgeline_unity target)
+  file(GLOB stale ${CMAKE_CURRENT_BINARY_DIR}/${target}_[0-9]*.cpp)
   if(NOT RIDGELINE_UNITY)
+    if(stale)
+      file(REMOVE ${stale})
+    endif()
     return()
   endif()
   set_target_properties(${target} PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)
@@ -148,6 +152,7 @@ function(ridgeline_unity target)
         target_include_directories(${target} PRIVATE ${CMAKE_CURRENT_BINARY_DIR})
       endif()
       file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/${file} CONTENT "${content}")
+      list(REMOVE_ITEM stale ${CMAKE_CURRENT_BINARY_DIR}/${file})
       target_sources(${target} PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/${file})
       set(options "${options_${kind_${group}}}")
       if(options)
@@ -155,6 +160,9 @@ function(ridgeline_unity target)
       endif()
     endif()
   endforeach()
+  if(stale)
+    file(REMOVE ${stale})
+  endif()
 endfunction()
 
 # The names that a source alone knows: what lines without an indent define in an anonymous namespace.

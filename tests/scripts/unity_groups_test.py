@@ -1,8 +1,8 @@
 """A source means the same alone and in a group of RIDGELINE_UNITY.
 
 In a group a source also sees what the sources before it declare and include. That could change which function a call
-means, if one of those has the name of a function that the source sees by itself: an overload that fits better, or a name
-in a nearer namespace. No source of a group uses such a name."""
+means, if one of those has the name of a function that the source sees by itself: an overload that fits better, or a
+name in a nearer namespace. No source of a group uses such a name, unless headers declare both."""
 
 import os
 import pathlib
@@ -31,7 +31,8 @@ def declared_names(text):
             found = TYPE.match(line) or OTHER.match(line)
             constants = CONSTANTS.findall(line.split("(")[0])
             for name in constants or ([found.group(1)] if found and found.group(1) != "operator" else []):
-                internal = "" in scopes or line.startswith("static ") or any("HWY_NAMESPACE" in scope for scope in scopes)
+                simd = any("HWY_NAMESPACE" in scope for scope in scopes)
+                internal = "" in scopes or simd or line.startswith("static ")
                 names.setdefault(name, set()).add(("::".join(filter(None, scopes)), internal))
     return names
 
@@ -94,8 +95,8 @@ def faults_of(group, files):
                              for place, known, _ in alone[name])
                 if mixed and not hidden and any(encloses(scope, inner) for inner in scopes):
                     known = ", ".join(sorted({place for place, _, _ in alone[name]})[:2])
-                    faults.append(f"{source}: '{name}' (of {known}) is also declared in {path}, which it sees in its group "
-                                  "only: rename one of them, or include that header")
+                    faults.append(f"{source}: '{name}' (of {known}) is also declared in {path}, which it sees in its "
+                                  "group only: rename one of them, or include that header")
         before |= own
     return faults
 
@@ -104,7 +105,7 @@ def main():
     root, build = pathlib.Path(os.environ["SOURCE_DIR"]), pathlib.Path(os.environ["BUILD_DIR"])
     control = {
         "ridgeline/a.cpp": "namespace r {\nnamespace {\nint area(double x) { return 1; }\n}  // namespace\n",
-        "ridgeline/b.cpp": "namespace r {\nnamespace {\nint area(float x) { return 1; }\nint twice() { return area(1); }\n",
+        "ridgeline/b.cpp": "namespace r {\nnamespace {\nint area(float x) { return 1; }\nint f() { return area(1); }\n",
         "ridgeline/c.cpp": "namespace s {\nint area(float x) { return 1; }\nint twice() { return area(1); }\n"}
     if len(faults_of(list(control), Files(control.get))) != 1:
         sys.exit("the control with one changed call was not refused")
