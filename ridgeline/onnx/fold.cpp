@@ -3,103 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <utility>
 
 #include "ridgeline/core/shape.h"
+#include "ridgeline/onnx/fold_array.h"
 #include "ridgeline/onnx/view.h"
 
 namespace ridgeline::onnx {
 namespace {
 
 using Inputs = std::vector<ConstantPtr>;
-
-ConstantPtr with_dims(const Constant& from, std::vector<int64_t> dims) {
-  auto made = std::make_shared<Constant>(from);
-  made->dims = std::move(dims);
-  return made;
-}
-
-// Returns true if an array of `dims` has at most `most` elements. An empty dimension counts as one,
-// so that loops over any of them end.
-bool is_sized(const std::vector<int64_t>& dims, int64_t most) {
-  int64_t count = 1;
-  for (const int64_t extent : dims) {
-    if (extent < 0 || extent > most / count) return false;
-    count *= std::max<int64_t>(1, extent);
-  }
-  return true;
-}
-
-// Returns elements of `from` by their indices.
-ConstantPtr picked(const Constant& from, std::vector<int64_t> dims,
-                   const std::vector<int64_t>& places) {
-  auto made = std::make_shared<Constant>();
-  made->dims = std::move(dims);
-  made->integer = from.integer;
-  for (const int64_t place : places) {
-    if (from.integer) {
-      made->ints.push_back(from.ints[size_t(place)]);
-    } else {
-      made->floats.push_back(from.floats[size_t(place)]);
-    }
-  }
-  return made;
-}
-
-std::vector<int64_t> strides_of(const std::vector<int64_t>& dims) {
-  std::vector<int64_t> strides(dims.size());
-  int64_t step = 1;
-  for (size_t i = dims.size(); i-- > 0;) {
-    strides[i] = step;
-    step *= dims[i];
-  }
-  return strides;
-}
-
-// Calls each(index) for every element of an array of `dims`, with its index in another array that
-// has these strides.
-template <typename F>
-void walk(const std::vector<int64_t>& dims, const std::vector<int64_t>& strides, F each) {
-  int64_t count = 1, place = 0;
-  for (const int64_t extent : dims) count *= extent;
-  std::vector<int64_t> at(dims.size(), 0);
-  for (int64_t i = 0; i < count; ++i) {
-    each(place);
-    for (size_t k = dims.size(); k-- > 0;) {
-      place += strides[k];
-      if (++at[k] < dims[k]) break;
-      place -= strides[k] * dims[k];
-      at[k] = 0;
-    }
-  }
-}
-
-// NumPy's broadcasting rule; none if the extents do not fit or make more than `most` elements.
-std::optional<std::vector<int64_t>> broadcast(const std::vector<int64_t>& a,
-                                              const std::vector<int64_t>& b, int64_t most) {
-  std::vector<int64_t> dims(std::max(a.size(), b.size()), 1);
-  for (size_t i = 0; i < dims.size(); ++i) {
-    const int64_t left = i < a.size() ? a[a.size() - 1 - i] : 1;
-    const int64_t right = i < b.size() ? b[b.size() - 1 - i] : 1;
-    if (left == kBatch || right == kBatch) return std::nullopt;
-    if (left != right && left != 1 && right != 1) return std::nullopt;
-    dims[dims.size() - 1 - i] = left == 1 ? right : left;
-  }
-  if (!is_sized(dims, most)) return std::nullopt;
-  return dims;
-}
-
-std::vector<int64_t> places_in(const Constant& from, const std::vector<int64_t>& dims) {
-  std::vector<int64_t> strides(dims.size(), 0);
-  const std::vector<int64_t> own =
-      from.uniform ? std::vector<int64_t>(from.dims.size(), 0) : strides_of(from.dims);
-  const size_t skipped = dims.size() - from.dims.size();
-  for (size_t i = 0; i < own.size(); ++i) {
-    strides[skipped + i] = from.dims[i] == 1 || from.uniform ? 0 : own[i];
-  }
-  std::vector<int64_t> places;
-  walk(dims, strides, [&](int64_t place) { places.push_back(place); });
-  return places;
-}
 
 ConstantPtr arithmetic(const std::string& op, const Constant& a, const Constant& b, int64_t most) {
   if (a.integer != b.integer) return nullptr;
@@ -120,7 +33,12 @@ ConstantPtr arithmetic(const std::string& op, const Constant& a, const Constant&
     }
     const int64_t x = a.ints[size_t(left[i])], y = b.ints[size_t(right[i])];
     if (x == kBatch || y == kBatch) {
-      // Only one sample, or one times the batch, is representable.
+      // The batch times a number is the only other result that is representable.
+      const int64_t times = x == kBatch ? y : x;
+      if (op == "Mul" && times > 1 && times < kMostBatches) {
+        made->ints.push_back(batches(times));
+        continue;
+      }
       const bool same = (op == "Mul" && (x == 1 || y == 1)) || (op == "Div" && y == 1) ||
                         (op == "Add" && (x == 0 || y == 0)) || (op == "Sub" && y == 0);
       if (!same) return nullptr;
@@ -199,6 +117,24 @@ ConstantPtr concat(const Node& node, const Inputs& in, int64_t most) {
   made->dims = in[0]->dims;
   made->integer = in[0]->integer;
   made->dims[*axis] = 0;
+  // Equal numbers, as in states of zeros, may have the batch as a dimension.
+  if (std::ranges::all_of(in, [](const auto& each) { return each->uniform; })) {
+    for (const ConstantPtr& each : in) {
+      std::vector<int64_t> dims = each->dims;
+      if (dims.size() != made->dims.size() || dims[*axis] < 0 || each->integer != made->integer ||
+          each->number(0) != in[0]->number(0)) {
+        return nullptr;
+      }
+      made->dims[*axis] = checked_add(made->dims[*axis], std::exchange(dims[*axis], 0), "a shape");
+      std::vector<int64_t> others = made->dims;
+      others[*axis] = 0;
+      if (dims != others) return nullptr;
+    }
+    made->uniform = true;
+    made->floats = in[0]->floats;
+    made->ints = in[0]->ints;
+    return made;
+  }
   int64_t outer = 1;
   for (size_t i = 0; i < *axis; ++i) outer *= made->dims[i];
   for (const ConstantPtr& each : in) {
@@ -232,7 +168,7 @@ ConstantPtr cast(const Node& node, const Constant& from) {
   made->floats.clear();
   made->ints.clear();
   for (const int64_t each : from.ints) {
-    if (each == kBatch) return nullptr;
+    if (batch_multiple(each) != 0) return nullptr;
     made->floats.push_back(float(each));
   }
   for (const float each : from.floats) {
@@ -443,7 +379,7 @@ ConstantPtr fold(const Node& node, const std::vector<ConstantPtr>& in, int64_t m
     return arithmetic(op, *in[0], *in[1], most);
   }
   if (op == "Sqrt" || op == "Neg" || op == "Reciprocal" || op == "Exp") return mapped(op, *in[0]);
-  return nullptr;
+  return fold_logic(node, in, most);
 }
 
 }  // namespace ridgeline::onnx

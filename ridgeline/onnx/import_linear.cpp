@@ -249,7 +249,7 @@ void import_concat(Importer& in) {
   const size_t count = in.node().inputs.size();
   View view = in.look(0).view;
   const auto axis = axis_of(in.node().integer("axis", 0), view.dims.size());
-  if (!axis || *axis == 0) in.refuse("joins along the batch");
+  if (!axis || *axis == view.batch_axis) in.refuse("joins along the batch");
   std::vector<int> layers;
   int64_t extent = 0;
   for (size_t i = 0; i < count; ++i) {
@@ -258,14 +258,17 @@ void import_concat(Importer& in) {
     extent += dims[*axis];
     dims[*axis] = view.dims[*axis];
     if (dims != view.dims) in.refuse("joins values of different dimensions");
-    shared_shape(in, i);
+    const View part = in.straighten(in.take(i).view);
+    in.shape_input(Shape(part.sample()));
+    in.apply_softmax();
     layers.push_back(in.source());
   }
+  view.order.clear();
   if (count == 1) return in.give(view);
   view.dims[*axis] = extent;
   Draft draft;
   draft.type = "concat";
-  draft.set("axis", int64_t(*axis) - 1);
+  draft.set("axis", int64_t(*axis < view.batch_axis ? *axis : *axis - 1));
   in.add_join(std::move(draft), std::move(layers), Shape(view.sample()));
   in.give(view);
 }
@@ -273,15 +276,17 @@ void import_concat(Importer& in) {
 void import_gemm(Importer& in) {
   const Node& node = in.node();
   const ConstantPtr matrix = in.require_known(1);
-  const View view = in.take(0).view;
-  if (view.dims.size() != 2 || !view.batch_first())
+  View view = in.take(0).view;
+  if (view.dims.size() < 2 || !view.batch_first())
     in.refuse("its first input is not [N, features]");
   if (node.integer("transA", 0) != 0) in.refuse("transA is not 0");
   const bool transposed = node.integer("transB", 0) != 0;
   const auto& dims = matrix->dims;
   if (dims.size() != 2 || matrix->integer) in.refuse("its matrix is not one of floats");
   const int64_t features = dims[transposed ? 1 : 0], out = dims[transposed ? 0 : 1];
-  if (features != view.dims[1]) in.refuse("the matrix does not fit the features");
+  if (features != view.dims.back()) in.refuse("the matrix does not fit the features");
+  const bool flat = view.dims.size() == 2;
+  if (!flat) view = in.straighten(view);
   Draft draft = linear_draft(
       out, linear_weight(*matrix, transposed, features, out, view.order, node.number("alpha", 1)));
   if (const ConstantPtr bias = in.known(2)) {
@@ -295,10 +300,14 @@ void import_gemm(Importer& in) {
     }
     set_bias(draft, std::move(values));
   }
+  if (!flat) {
+    in.shape_input({view.features() / features, features});
+    draft.set("per_step", true);
+  }
   in.add(std::move(draft));
-  View result;
-  result.dims = {kBatch, out};
-  in.give(result);
+  view.dims.back() = out;
+  view.order.clear();
+  in.give(view);
 }
 
 void import_matmul(Importer& in) {
@@ -354,6 +363,7 @@ void import_arithmetic(Importer& in) {
     }
     bias.resize(size_t(last->bias_from_add), bias[0]);
     set_bias(*last, std::move(bias));
+    last->origins.push_back(operand);
     in.give(view);
     return;
   }

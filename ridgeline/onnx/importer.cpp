@@ -139,7 +139,12 @@ std::vector<Strided> axes_of_order(std::vector<int64_t> order) {
 
 View Importer::straighten(const View& view) {
   if (view.in_order()) return view;
-  const std::vector<Strided> graph = axes_of_order(view.order);
+  std::vector<Strided> graph = axes_of_order(view.order);
+  std::vector<bool> backwards(graph.size());
+  for (size_t i = 0; i < graph.size(); ++i) {
+    backwards[i] = graph[i].stride < 0;
+    graph[i].stride = std::abs(graph[i].stride);
+  }
   std::vector<size_t> ours(graph.size());  // the axes in memory order
   std::iota(ours.begin(), ours.end(), size_t{0});
   std::ranges::stable_sort(ours,
@@ -154,11 +159,22 @@ View Importer::straighten(const View& view) {
     dense = dense && graph[ours[i]].stride == inner;
   }
   if (!dense) refuse("its input is transposed in a way that no transpose of our own makes");
-  shape_input(Shape(dims));
-  Draft draft;
-  draft.type = "transpose";
-  draft.set("axes", fmt::format("[{}]", fmt::join(axes, ", ")));
-  add(std::move(draft));
+  if (!std::ranges::is_sorted(axes)) {
+    shape_input(Shape(dims));
+    Draft draft;
+    draft.type = "transpose";
+    draft.set("axes", fmt::format("[{}]", fmt::join(axes, ", ")));
+    add(std::move(draft));
+  }
+  for (size_t i = 0; i < graph.size(); ++i) {
+    if (!backwards[i]) continue;
+    View forwards;
+    forwards.dims = {kBatch};
+    for (const Strided& each : graph) forwards.dims.push_back(each.extent);
+    std::vector<int64_t> places(size_t(graph[i].extent));
+    std::iota(places.rbegin(), places.rend(), int64_t{0});
+    add_pick(*this, forwards, i, places);
+  }
   View made = view;
   made.order.clear();
   return made;
@@ -214,6 +230,10 @@ void Importer::add(Draft draft) {
   }
   if (stored_.numel() > kMostFeatures) refuse("gives more numbers a sample than are taken here");
   if (source_ < 0) input_read_ = true;
+  for (size_t i = 0; node_ != nullptr && !draft.weights.empty() && i < node_->inputs.size(); ++i) {
+    const auto found = constants_.find(node_->inputs[i]);
+    if (found != constants_.end()) draft.origins.push_back(found->second);
+  }
   draft.inputs = {source_};
   source_ = int(drafts_.size());
   drafts_.push_back(std::move(draft));
@@ -279,6 +299,40 @@ ConstantPtr Importer::folded(const Node& node, const std::vector<ConstantPtr>& i
   return value;
 }
 
+ConstantPtr Importer::constant_named(const std::string& name) const {
+  const auto found = constants_.find(name);
+  return found == constants_.end() ? nullptr : found->second;
+}
+
+const Activation* Importer::activation_named(const std::string& name) const {
+  const auto found = activations_.find(name);
+  return found == activations_.end() ? nullptr : &found->second;
+}
+
+void Importer::name_same(const std::string& name, const std::string& as) {
+  if (const auto value = constant_named(as)) constants_[name] = value;
+  if (const auto value = activations_.find(as); value != activations_.end()) {
+    const Activation copy = value->second;
+    activations_[name] = copy;
+  }
+  if (const auto value = repeated_.find(as); value != repeated_.end()) {
+    const ConstantPtr copy = value->second;
+    repeated_[name] = copy;
+  }
+  ++reads_[as];
+}
+
+void Importer::import_inner(const Node& node) {
+  const Node* outer = node_;
+  try {
+    if (!import_node(node)) refuse("it reads a value that is not given here");
+  } catch (const Refusal& refusal) {
+    node_ = outer;
+    refuse(fmt::format("in its body, {}", line(node, refusal.reason)));
+  }
+  node_ = outer;
+}
+
 std::string Importer::shape_of(const std::string& name) const {
   if (const auto found = constants_.find(name); found != constants_.end()) {
     return dims_text(found->second->dims);
@@ -316,6 +370,16 @@ bool Importer::import_node(const Node& node) {
     }
     inputs.push_back(found == constants_.end() ? nullptr : found->second);
   }
+  for (const std::string& name : node.captured) {
+    if (constants_.contains(name)) continue;
+    all_known = false;
+    if (!activations_.contains(name) && !repeated_.contains(name)) return false;
+  }
+  if (all_known && node.op == "Split" && node.domain.empty() && !inputs.empty() && inputs[0]) {
+    const std::vector<ConstantPtr> split = fold_split(node, inputs);
+    for (size_t i = 0; i < split.size(); ++i) constants_[node.outputs[i]] = split[i];
+    if (!split.empty()) return true;
+  }
   if (all_known) {
     if (const ConstantPtr value = folded(node, inputs)) {
       give_known(value);
@@ -327,8 +391,16 @@ bool Importer::import_node(const Node& node) {
   if (all_known && node.op != "Expand") {
     refuse("all its inputs are constants, and it is not computed here");
   }
-  import(*this);
+  const int64_t parts = merged_input(node);
+  parts == 1 ? import(*this) : import_merged(node, parts);
   return true;
+}
+
+void Importer::apply(const Node& node) {
+  const Node* outer = node_;
+  node_ = &node;
+  find_operator(node.domain, node.op)(*this);
+  node_ = outer;
 }
 
 ImportedModel Importer::run() {
@@ -361,6 +433,7 @@ ImportedModel Importer::run() {
   for (const Node& node : graph_.nodes) {
     // A Shape node only reads dimensions.
     for (const std::string& name : node.inputs) reads_[name] += node.op != "Shape";
+    for (const std::string& name : node.captured) ++reads_[name];
   }
   ++reads_[output_];
 
