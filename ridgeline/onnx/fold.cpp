@@ -307,10 +307,13 @@ ConstantPtr mapped(const std::string& op, const Constant& from) {
   if (from.integer) return nullptr;
   auto made = std::make_shared<Constant>(from);
   for (float& each : made->floats) {
-    each = op == "Sqrt"  ? std::sqrt(each)
-           : op == "Neg" ? -each
-           : op == "Exp" ? std::exp(each)
-                         : 1.0f / each;
+    each = op == "Sqrt"      ? std::sqrt(each)
+           : op == "Neg"     ? -each
+           : op == "Exp"     ? std::exp(each)
+           : op == "Tanh"    ? std::tanh(each)
+           : op == "Relu"    ? std::max(each, 0.0f)
+           : op == "Sigmoid" ? 1.0f / (1.0f + std::exp(-each))
+                             : 1.0f / each;
   }
   return made;
 }
@@ -321,6 +324,41 @@ ConstantPtr product_of_zeros(const Constant& zeros, const Constant& matrix) {
   if (!fits || matrix.dims.size() != 2 || matrix.dims[0] != zeros.dims.back()) return nullptr;
   auto made = std::make_shared<Constant>(zeros);
   made->dims.back() = matrix.dims[1];
+  return made;
+}
+
+// MatMul and Gemm of a few rows, as exporters that unroll a recurrent net write for its initial
+// state.
+ConstantPtr product(const Node& node, const Inputs& in) {
+  const Constant &a = *in[0], &b = *in[1];
+  const bool gemm = node.op == "Gemm", transposed = gemm && node.integer("transB", 0) != 0;
+  if (a.integer || b.integer || a.uniform || b.uniform || a.dims.empty() || b.dims.size() != 2 ||
+      a.kept() == 0 || b.kept() == 0 || (gemm && node.integer("transA", 0) != 0)) {
+    return nullptr;
+  }
+  constexpr int64_t kMostRows = 8;
+  const int64_t width = a.dims.back(), out = b.dims[transposed ? 0 : 1];
+  const int64_t rows = a.numel() / width;
+  if (b.dims[transposed ? 1 : 0] != width || rows > kMostRows) return nullptr;
+  auto made = std::make_shared<Constant>();
+  made->dims = a.dims;
+  made->dims.back() = out;
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t o = 0; o < out; ++o) {
+      double sum = 0;
+      for (int64_t i = 0; i < width; ++i) {
+        sum += a.number(row * width + i) * b.number(transposed ? o * width + i : i * out + o);
+      }
+      made->floats.push_back(float(gemm ? sum * node.number("alpha", 1) : sum));
+    }
+  }
+  if (!gemm || in.size() < 3 || !in[2]) return made;
+  const Constant& bias = *in[2];
+  const bool row = bias.numel() == out && !bias.dims.empty() && bias.dims.back() == out;
+  if (bias.integer || bias.uniform || !row) return nullptr;
+  for (size_t i = 0; i < made->floats.size(); ++i) {
+    made->floats[i] += float(node.number("beta", 1)) * bias.floats[i % size_t(out)];
+  }
   return made;
 }
 
@@ -373,12 +411,16 @@ ConstantPtr fold(const Node& node, const std::vector<ConstantPtr>& in, int64_t m
   }
   if (op == "Reshape" && two && in[1]->integer) return reshape(node, *in[0], *in[1], most);
   if (op == "Transpose") return transpose(node, *in[0]);
-  if (op == "MatMul" && two) return product_of_zeros(*in[0], *in[1]);
+  if (op == "MatMul" && two && in[0]->uniform) return product_of_zeros(*in[0], *in[1]);
+  if ((op == "MatMul" || op == "Gemm") && count > 1 && in[1]) return product(node, in);
   if (op == "Expand" && two && in[1]->integer) return expanded(*in[0], *in[1], most);
-  if (two && (op == "Add" || op == "Sub" || op == "Mul" || op == "Div")) {
+  // An axis is that of opset 6, from which the second operand was repeated.
+  const bool arithmetic_op = op == "Add" || op == "Sub" || op == "Mul" || op == "Div";
+  if (two && arithmetic_op && !node.has("axis")) {
     return arithmetic(op, *in[0], *in[1], most);
   }
-  if (op == "Sqrt" || op == "Neg" || op == "Reciprocal" || op == "Exp") return mapped(op, *in[0]);
+  constexpr const char* kMaps[] = {"Sqrt", "Neg", "Reciprocal", "Exp", "Tanh", "Relu", "Sigmoid"};
+  if (std::ranges::find(kMaps, op) != std::end(kMaps)) return mapped(op, *in[0]);
   return fold_logic(node, in, most);
 }
 

@@ -201,7 +201,18 @@ void import_sum(Importer& in) {
 // max(a, b) = a + relu(b - a), and min(a, b) = a - relu(a - b).
 void import_extreme(Importer& in) {
   const bool max = in.node().op == "Max";
-  if (in.node().inputs.size() != 2) in.refuse("only the larger or smaller of two is computed here");
+  const std::vector<std::string>& all = in.node().inputs;
+  if (all.size() == 1) return in.give(in.take(0).view);
+  if (all.size() > kMostJoined) in.refuse("compares more values than are taken here");
+  std::string so_far = all.empty() ? "" : all[0];
+  for (size_t i = 1; all.size() > 2 && i < all.size(); ++i) {
+    Node two = in.node();
+    two.inputs = {so_far, all[i]};
+    if (i + 1 < all.size()) two.outputs = {fmt::format("{}/{}", in.node().outputs[0], i)};
+    so_far = two.outputs[0];
+    in.import_inner(two);
+  }
+  if (all.size() > 2) return;
   const bool first_known = in.is_known(0);
   if (first_known || in.is_known(1)) {  // a clip at one side
     const View view = in.take(first_known ? 1 : 0).view;
@@ -336,10 +347,11 @@ void import_matmul(Importer& in) {
 
 void import_arithmetic(Importer& in) {
   const std::string& op = in.node().op;
-  const bool first_known = in.is_known(0);
-  if (!first_known && !in.is_known(1)) return join_two(in);
+  const bool first_known = in.is_known(0) || in.repeated(0);
+  if (!first_known && !in.is_known(1) && !in.repeated(1)) return join_two(in);
   const View view = in.take(first_known ? 1 : 0).view;
-  const ConstantPtr operand = in.known(first_known ? 0 : 1);
+  const ConstantPtr repeated = in.repeated(first_known ? 0 : 1);
+  const ConstantPtr operand = repeated ? repeated : in.known(first_known ? 0 : 1);
   if (!operand) in.refuse("has one input instead of two");
   const Constant& given = *operand;
   const Broadcast constant = read_broadcast(given, view);
@@ -352,6 +364,11 @@ void import_arithmetic(Importer& in) {
     if (op == "Add") shift[i] = number;
     if (op == "Sub") shift[i] = first_known ? number : -number;
     if (op == "Sub" && first_known) scale[i] = -1;
+  }
+  const auto is_one = [](double each) { return each == 1; };
+  const auto is_zero = [](double each) { return each == 0; };
+  if (std::ranges::all_of(scale, is_one) && std::ranges::all_of(shift, is_zero)) {
+    return in.give(view);
   }
   Draft* last = in.only_source(first_known ? 1 : 0);
   const bool adds = op == "Add" || (op == "Sub" && !first_known);

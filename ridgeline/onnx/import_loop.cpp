@@ -329,6 +329,9 @@ class LoopImporter {
       for (const std::string& name : node.inputs) ++readers_[name];
     }
     for (const ValueInfo& output : body_->outputs) ++readers_[output.name];
+    // One more each, so that no layer takes up a bias in some of the times only: layers with the
+    // same weights share them.
+    for (auto& [name, readers] : readers_) ++readers;
     // What the body reads is read once for each time.
     for (const std::string& name : node_.captured) in_.count_reads(name, 2);
     for (const std::string& name : node_.inputs) in_.count_reads(name, 2);

@@ -36,6 +36,7 @@ void import_batch_norm(Importer& in) {
   if (view.dims.size() < 2) in.refuse("its input has no channels");
   if (in.node().integer("training_mode", 0) != 0) in.refuse("training_mode is not 0");
   if (in.node().integer("spatial", 1) != 1) in.refuse("spatial is not 1");
+  if (in.opset() < 7 && in.node().integer("is_test", 0) == 0) in.refuse("is in training mode");
   const int64_t channels = view.dims[1];
   Draft draft;
   draft.type = "batchnorm";

@@ -11,9 +11,12 @@ std::vector<int64_t> flattened(Importer& in, const View& view) {
   const auto rank = int64_t(view.dims.size());
   int64_t axis = in.node().integer("axis", 1);
   if (axis < 0) axis += rank;
-  // The batch stays a dimension of its own only for axis 1.
-  if (axis != 1 || !view.batch_first()) in.refuse("flattens the batch into other dimensions");
-  return {kBatch, view.features()};
+  if (axis < 1 || axis > rank || !view.batch_first()) {
+    in.refuse("flattens the batch into other dimensions");
+  }
+  int64_t last = 1;
+  for (auto i = size_t(axis); i < view.dims.size(); ++i) last *= view.dims[i];
+  return {axis == 1 ? kBatch : -1, last};
 }
 
 std::vector<int64_t> unsqueezed(Importer& in, const View& view) {
@@ -125,6 +128,12 @@ void import_identity(Importer& in) {
     // Codes and bytes may be cast to integers before anything is computed.
     if (!floats && !in.from_input()) in.refuse("casts what is computed to whole numbers");
   }
+  if (node.op == "CastLike" && in.is_known(1) && in.known(1)->integer) {
+    in.refuse("casts what is computed to whole numbers");
+  }
+  if (node.op == "Dropout" && in.opset() < 7 && node.integer("is_test", 0) == 0) {
+    in.refuse("is in training mode");
+  }
   if (node.op == "Dropout" && in.gives(1)) in.refuse("its mask is not given here");
   if (node.op == "Dropout" && in.has(2)) {
     const ConstantPtr training = in.known(2);
@@ -233,7 +242,7 @@ void import_expand(Importer& in) {
     if (repeats.size() > view.dims.size()) in.refuse("adds dimensions");
     repeats.insert(repeats.begin(), view.dims.size() - repeats.size(), 1);
     for (size_t i = 0; i < repeats.size(); ++i) {
-      const bool batch = i == view.batch_axis && (repeats[i] == kBatch || in.file_batch() > 0);
+      const bool batch = i == view.batch_axis && repeats[i] == in.file_batch();
       if (batch || repeats[i] == view.dims[i]) repeats[i] = 1;
       if (repeats[i] != 1 && view.dims[i] != 1) in.refuse("repeats more than one element");
     }

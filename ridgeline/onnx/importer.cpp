@@ -8,6 +8,7 @@
 #include "ridgeline/nn/config_table.h"
 #include "ridgeline/nn/layers.h"
 #include "ridgeline/onnx/fold.h"
+#include "ridgeline/onnx/fold_array.h"
 #include "ridgeline/onnx/fuse.h"
 
 namespace ridgeline::onnx {
@@ -386,14 +387,60 @@ bool Importer::import_node(const Node& node) {
       return true;
     }
   }
+  if (fold_repeated(node)) return true;
   const ImportOperator import = find_operator(node.domain, node.op);
   if (import == nullptr) refuse("this operator is not known here");
   if (all_known && node.op != "Expand") {
     refuse("all its inputs are constants, and it is not computed here");
   }
+  // Before opset 7, the second operand began at an axis of the first.
+  if (opset() < 7 && node.has("axis") && import == import_arithmetic) {
+    refuse("repeats its second input from an axis on, as operators of opset 6 did");
+  }
   const int64_t parts = merged_input(node);
   parts == 1 ? import(*this) : import_merged(node, parts);
   return true;
+}
+
+// Folds a node of which all inputs are constants, some of them repeated over the batch, for a batch
+// of one; its outputs are then repeated too.
+bool Importer::fold_repeated(const Node& node) {
+  bool any = false;
+  std::vector<ConstantPtr> inputs;
+  for (const std::string& name : node.inputs) {
+    const auto repeated = repeated_.find(name);
+    const auto known = constants_.find(name);
+    if (repeated != repeated_.end()) {
+      any = true;
+      inputs.push_back(repeated->second);
+      continue;
+    }
+    if (known == constants_.end() && !name.empty()) return false;
+    ConstantPtr value = known == constants_.end() ? nullptr : known->second;
+    if (value && value->uniform && value->numel() < 0) {
+      any = true;
+      std::vector<int64_t> dims = value->dims;
+      std::ranges::replace(dims, kBatch, int64_t{1});
+      if (value->integer || !is_sized(dims, foldable_)) return false;
+      auto one = std::make_shared<Constant>(*value);
+      one->dims = std::move(dims);
+      one->uniform = false;
+      one->floats.assign(size_t(one->numel()), value->floats[0]);
+      value = std::move(one);
+    }
+    inputs.push_back(std::move(value));
+  }
+  if (!any || inputs.empty() || !inputs[0] || node.op == "Expand" || node.op == "Shape") {
+    return false;
+  }
+  if (node.op == "Split" && node.domain.empty()) {
+    const std::vector<ConstantPtr> parts = fold_split(node, inputs);
+    for (size_t i = 0; i < parts.size(); ++i) repeated_[node.outputs[i]] = parts[i];
+    return !parts.empty();
+  }
+  const ConstantPtr value = node.outputs.size() == 1 ? folded(node, inputs) : nullptr;
+  if (value) repeated_[node.outputs[0]] = value;
+  return value != nullptr;
 }
 
 void Importer::apply(const Node& node) {

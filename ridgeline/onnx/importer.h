@@ -135,6 +135,7 @@ class Importer {
   View input_view(const ValueInfo& input, bool several);
   bool read_by_sequence(const std::string& name) const;
   bool import_node(const Node& node);
+  bool fold_repeated(const Node& node);
   void apply(const Node& node);  // calls the function of its operator
   // importer_merged.cpp: nodes whose inputs merge the batch with the first dimension of samples.
   int64_t merged_input(const Node& node) const;  // how many parts; 1: none merges

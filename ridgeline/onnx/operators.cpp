@@ -16,6 +16,7 @@ constexpr Operator kOperators[] = {
     {"AveragePool", import_pool},
     {"BatchNormalization", import_batch_norm},
     {"Cast", import_identity},
+    {"CastLike", import_identity},
     {"Celu", import_composed_activation},
     {"Clip", import_clip},
     {"Concat", import_concat},

@@ -26,7 +26,7 @@ constexpr int kMostNesting = 64;
 constexpr size_t kMostNodes = 100'000;
 // Opsets 22 to 28 add operators and element types, but do not change any of the operators known
 // here.
-constexpr int kOldestOpset = 7, kNewestOpset = 28;
+constexpr int kOldestOpset = 6, kNewestOpset = 28;
 
 // Passes an open file to protobuf block by block, so that its bytes are in memory once.
 class FileStream final : public pb::io::CopyingInputStream {
