@@ -156,15 +156,30 @@ Shape shared_shape(Importer& in, size_t input) {
   return in.stored();
 }
 
+// Puts dimensions of one element before the others, as broadcasting does.
+View with_rank(View view, size_t rank) {
+  const size_t more = rank > view.dims.size() ? rank - view.dims.size() : 0;
+  view.dims.insert(view.dims.begin(), more, 1);
+  view.batch_axis += more;
+  return view;
+}
+
 // Joins all inputs of the node, which are computed, element by element. Extents of 1 are broadcast.
 // `negative`: the second one is subtracted.
 void join_values(Importer& in, nn::JoinKind kind, const char* type, bool negative = false) {
-  const size_t count = in.node().inputs.size(), rank = in.look(0).view.dims.size();
+  const size_t count = in.node().inputs.size();
+  size_t rank = 0;
+  for (size_t i = 0; i < count; ++i) rank = std::max(rank, in.look(i).view.dims.size());
+  const size_t batch_axis = with_rank(in.look(0).view, rank).batch_axis;
   std::vector<int> layers;
   std::vector<Shape> shapes;
   for (size_t i = 0; i < count; ++i) {
-    if (in.look(i).view.dims.size() != rank) in.refuse("joins values of different dimensions");
-    shapes.push_back(shared_shape(in, i));
+    const View view = with_rank(in.straighten(in.take(i).view), rank);
+    if (view.batch_axis != batch_axis) in.refuse("joins values of different dimensions");
+    const std::vector<int64_t> sample = view.sample();
+    shapes.push_back(sample.empty() ? Shape{1} : Shape(sample));
+    in.shape_input(shapes.back());
+    in.apply_softmax();
     if (negative && i == 1) add_affine(in, batch_first_view(shapes[1]), -1, 0);
     layers.push_back(in.source());
   }
@@ -174,11 +189,15 @@ void join_values(Importer& in, nn::JoinKind kind, const char* type, bool negativ
   } catch (const Error& error) {
     in.refuse(error.what());
   }
-  if (count == 1) return in.give(batch_first_view(shape));
+  View made;
+  if (rank > 1) made.dims.assign(shape.dims().begin(), shape.dims().end());
+  made.dims.insert(made.dims.begin() + ptrdiff_t(batch_axis), kBatch);
+  made.batch_axis = batch_axis;
+  if (count == 1) return in.give(made);
   Draft draft;
   draft.type = type;
   in.add_join(std::move(draft), std::move(layers), shape);
-  in.give(rank == 1 ? in.look(0).view : batch_first_view(shape));
+  in.give(made);
 }
 
 // Handles Add, Sub and Mul of two computed values.
@@ -349,10 +368,10 @@ void import_arithmetic(Importer& in) {
   const std::string& op = in.node().op;
   const bool first_known = in.is_known(0) || in.repeated(0);
   if (!first_known && !in.is_known(1) && !in.repeated(1)) return join_two(in);
-  const View view = in.take(first_known ? 1 : 0).view;
   const ConstantPtr repeated = in.repeated(first_known ? 0 : 1);
   const ConstantPtr operand = repeated ? repeated : in.known(first_known ? 0 : 1);
   if (!operand) in.refuse("has one input instead of two");
+  const View view = with_rank(in.take(first_known ? 1 : 0).view, operand->dims.size());
   const Constant& given = *operand;
   const Broadcast constant = read_broadcast(given, view);
   if (op == "Div" && first_known) in.refuse("divides a constant by what is computed");

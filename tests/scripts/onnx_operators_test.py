@@ -100,6 +100,11 @@ write("unit-length", (6,), [("ReduceL2", "x", "n", {"axes": [-1], "keepdims": 1}
       ("Expand", "c s", "w", {}), ("Div", "x w", "y", {})], opset=13, e=np.float32(1e-12))
 one("unit-steps", (3, 4), "LpNormalization", axis=-1, p=2)
 write("softplus", (6,), [("Softplus", "x", "p", {}), ("Greater", "x t", "g", {}), ("Where", "g x p", "y", {})], t=np.float32(20))
+write("initial-state", (6,), [("Shape", "x", "n", {"start": 0, "end": 1}), ("Concat", "n w", "s", {"axis": 0}), ("Expand", "z s", "h", {}),
+      ("Gemm", "h a b", "p", {}), ("Tanh", "p", "t", {}), ("MatMul", "x m", "q", {}), ("Mul", "t q", "y", {})],
+      w=ints(4), z=np.float32(0), a=floats(4, 3), b=floats(3), m=floats(6, 3))
+write("join-ranks", (4,), [("MatMul", "x a", "p", {}), ("Unsqueeze", "p z", "u", {}), ("MatMul", "x b", "q", {}), ("Add", "u q", "s", {}),
+      ("Add", "q c", "r", {}), ("Sub", "s r", "t", {}), ("Squeeze", "t z", "y", {})], a=floats(4, 3), b=floats(4, 3), c=floats(1, 1, 3), z=ints(0))
 # A value that is transposed without a layer, joined with one that is not.
 write("concat-transposed", (2, 3, 4), [("Conv", "x k", "c", {}), ("Transpose", "c", "t", {"perm": [0, 2, 3, 1]}), ("Reshape", "t f", "p", {}),
       ("Reshape", "x f", "q", {}), ("Concat", "p q", "j", {"axis": 1}), ("MatMul", "j w", "y", {})],
