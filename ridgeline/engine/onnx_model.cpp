@@ -31,7 +31,7 @@ data::Preparation make_preparation(const onnx::ImportedModel& imported, const Sh
     return std::vector<int64_t>(shape.dims().begin(), shape.dims().end());
   };
   std::vector<onnx::ImportedModel::Input> inputs = imported.inputs;
-  if (inputs.empty()) inputs.push_back({imported.input_name, imported.input});
+  if (inputs.empty()) inputs.push_back({imported.input_name, imported.sample});
   Json features = Json::array();
   for (const auto& [name, shape] : inputs) {
     const auto elements = size_t(shape.numel());

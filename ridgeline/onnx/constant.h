@@ -10,6 +10,13 @@ namespace ridgeline::onnx {
 
 // Stands for the batch in dimensions, and in integers that are computed from dimensions.
 constexpr int64_t kBatch = std::numeric_limits<int64_t>::min();
+// Integers that are computed from dimensions may also be a small multiple of the batch, as the
+// first dimension of [N * 5, 8] is. Zero if it is none.
+constexpr int64_t kMostBatches = int64_t{1} << 20;
+constexpr int64_t batch_multiple(int64_t integer) {
+  return integer < kBatch + kMostBatches ? integer - kBatch + 1 : 0;
+}
+constexpr int64_t batches(int64_t multiple) { return kBatch + multiple - 1; }
 
 // A tensor whose values are known when the graph is read: weights, and computed shapes. Floats of
 // any width are kept as fp32, integers and booleans as int64.

@@ -3,103 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <utility>
 
 #include "ridgeline/core/shape.h"
+#include "ridgeline/onnx/fold_array.h"
 #include "ridgeline/onnx/view.h"
 
 namespace ridgeline::onnx {
 namespace {
 
 using Inputs = std::vector<ConstantPtr>;
-
-ConstantPtr with_dims(const Constant& from, std::vector<int64_t> dims) {
-  auto made = std::make_shared<Constant>(from);
-  made->dims = std::move(dims);
-  return made;
-}
-
-// Returns true if an array of `dims` has at most `most` elements. An empty dimension counts as one,
-// so that loops over any of them end.
-bool is_sized(const std::vector<int64_t>& dims, int64_t most) {
-  int64_t count = 1;
-  for (const int64_t extent : dims) {
-    if (extent < 0 || extent > most / count) return false;
-    count *= std::max<int64_t>(1, extent);
-  }
-  return true;
-}
-
-// Returns elements of `from` by their indices.
-ConstantPtr picked(const Constant& from, std::vector<int64_t> dims,
-                   const std::vector<int64_t>& places) {
-  auto made = std::make_shared<Constant>();
-  made->dims = std::move(dims);
-  made->integer = from.integer;
-  for (const int64_t place : places) {
-    if (from.integer) {
-      made->ints.push_back(from.ints[size_t(place)]);
-    } else {
-      made->floats.push_back(from.floats[size_t(place)]);
-    }
-  }
-  return made;
-}
-
-std::vector<int64_t> strides_of(const std::vector<int64_t>& dims) {
-  std::vector<int64_t> strides(dims.size());
-  int64_t step = 1;
-  for (size_t i = dims.size(); i-- > 0;) {
-    strides[i] = step;
-    step *= dims[i];
-  }
-  return strides;
-}
-
-// Calls each(index) for every element of an array of `dims`, with its index in another array that
-// has these strides.
-template <typename F>
-void walk(const std::vector<int64_t>& dims, const std::vector<int64_t>& strides, F each) {
-  int64_t count = 1, place = 0;
-  for (const int64_t extent : dims) count *= extent;
-  std::vector<int64_t> at(dims.size(), 0);
-  for (int64_t i = 0; i < count; ++i) {
-    each(place);
-    for (size_t k = dims.size(); k-- > 0;) {
-      place += strides[k];
-      if (++at[k] < dims[k]) break;
-      place -= strides[k] * dims[k];
-      at[k] = 0;
-    }
-  }
-}
-
-// NumPy's broadcasting rule; none if the extents do not fit or make more than `most` elements.
-std::optional<std::vector<int64_t>> broadcast(const std::vector<int64_t>& a,
-                                              const std::vector<int64_t>& b, int64_t most) {
-  std::vector<int64_t> dims(std::max(a.size(), b.size()), 1);
-  for (size_t i = 0; i < dims.size(); ++i) {
-    const int64_t left = i < a.size() ? a[a.size() - 1 - i] : 1;
-    const int64_t right = i < b.size() ? b[b.size() - 1 - i] : 1;
-    if (left == kBatch || right == kBatch) return std::nullopt;
-    if (left != right && left != 1 && right != 1) return std::nullopt;
-    dims[dims.size() - 1 - i] = left == 1 ? right : left;
-  }
-  if (!is_sized(dims, most)) return std::nullopt;
-  return dims;
-}
-
-std::vector<int64_t> places_in(const Constant& from, const std::vector<int64_t>& dims) {
-  std::vector<int64_t> strides(dims.size(), 0);
-  const std::vector<int64_t> own =
-      from.uniform ? std::vector<int64_t>(from.dims.size(), 0) : strides_of(from.dims);
-  const size_t skipped = dims.size() - from.dims.size();
-  for (size_t i = 0; i < own.size(); ++i) {
-    strides[skipped + i] = from.dims[i] == 1 || from.uniform ? 0 : own[i];
-  }
-  std::vector<int64_t> places;
-  walk(dims, strides, [&](int64_t place) { places.push_back(place); });
-  return places;
-}
 
 ConstantPtr arithmetic(const std::string& op, const Constant& a, const Constant& b, int64_t most) {
   if (a.integer != b.integer) return nullptr;
@@ -120,7 +33,12 @@ ConstantPtr arithmetic(const std::string& op, const Constant& a, const Constant&
     }
     const int64_t x = a.ints[size_t(left[i])], y = b.ints[size_t(right[i])];
     if (x == kBatch || y == kBatch) {
-      // Only one sample, or one times the batch, is representable.
+      // The batch times a number is the only other result that is representable.
+      const int64_t times = x == kBatch ? y : x;
+      if (op == "Mul" && times > 1 && times < kMostBatches) {
+        made->ints.push_back(batches(times));
+        continue;
+      }
       const bool same = (op == "Mul" && (x == 1 || y == 1)) || (op == "Div" && y == 1) ||
                         (op == "Add" && (x == 0 || y == 0)) || (op == "Sub" && y == 0);
       if (!same) return nullptr;
@@ -199,6 +117,24 @@ ConstantPtr concat(const Node& node, const Inputs& in, int64_t most) {
   made->dims = in[0]->dims;
   made->integer = in[0]->integer;
   made->dims[*axis] = 0;
+  // Equal numbers, as in states of zeros, may have the batch as a dimension.
+  if (std::ranges::all_of(in, [](const auto& each) { return each->uniform; })) {
+    for (const ConstantPtr& each : in) {
+      std::vector<int64_t> dims = each->dims;
+      if (dims.size() != made->dims.size() || dims[*axis] < 0 || each->integer != made->integer ||
+          each->number(0) != in[0]->number(0)) {
+        return nullptr;
+      }
+      made->dims[*axis] = checked_add(made->dims[*axis], std::exchange(dims[*axis], 0), "a shape");
+      std::vector<int64_t> others = made->dims;
+      others[*axis] = 0;
+      if (dims != others) return nullptr;
+    }
+    made->uniform = true;
+    made->floats = in[0]->floats;
+    made->ints = in[0]->ints;
+    return made;
+  }
   int64_t outer = 1;
   for (size_t i = 0; i < *axis; ++i) outer *= made->dims[i];
   for (const ConstantPtr& each : in) {
@@ -232,7 +168,7 @@ ConstantPtr cast(const Node& node, const Constant& from) {
   made->floats.clear();
   made->ints.clear();
   for (const int64_t each : from.ints) {
-    if (each == kBatch) return nullptr;
+    if (batch_multiple(each) != 0) return nullptr;
     made->floats.push_back(float(each));
   }
   for (const float each : from.floats) {
@@ -371,10 +307,13 @@ ConstantPtr mapped(const std::string& op, const Constant& from) {
   if (from.integer) return nullptr;
   auto made = std::make_shared<Constant>(from);
   for (float& each : made->floats) {
-    each = op == "Sqrt"  ? std::sqrt(each)
-           : op == "Neg" ? -each
-           : op == "Exp" ? std::exp(each)
-                         : 1.0f / each;
+    each = op == "Sqrt"      ? std::sqrt(each)
+           : op == "Neg"     ? -each
+           : op == "Exp"     ? std::exp(each)
+           : op == "Tanh"    ? std::tanh(each)
+           : op == "Relu"    ? std::max(each, 0.0f)
+           : op == "Sigmoid" ? 1.0f / (1.0f + std::exp(-each))
+                             : 1.0f / each;
   }
   return made;
 }
@@ -385,6 +324,41 @@ ConstantPtr product_of_zeros(const Constant& zeros, const Constant& matrix) {
   if (!fits || matrix.dims.size() != 2 || matrix.dims[0] != zeros.dims.back()) return nullptr;
   auto made = std::make_shared<Constant>(zeros);
   made->dims.back() = matrix.dims[1];
+  return made;
+}
+
+// MatMul and Gemm of a few rows, as exporters that unroll a recurrent net write for its initial
+// state.
+ConstantPtr product(const Node& node, const Inputs& in) {
+  const Constant &a = *in[0], &b = *in[1];
+  const bool gemm = node.op == "Gemm", transposed = gemm && node.integer("transB", 0) != 0;
+  if (a.integer || b.integer || a.uniform || b.uniform || a.dims.empty() || b.dims.size() != 2 ||
+      a.kept() == 0 || b.kept() == 0 || (gemm && node.integer("transA", 0) != 0)) {
+    return nullptr;
+  }
+  constexpr int64_t kMostRows = 8;
+  const int64_t width = a.dims.back(), out = b.dims[transposed ? 0 : 1];
+  const int64_t rows = a.numel() / width;
+  if (b.dims[transposed ? 1 : 0] != width || rows > kMostRows) return nullptr;
+  auto made = std::make_shared<Constant>();
+  made->dims = a.dims;
+  made->dims.back() = out;
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t o = 0; o < out; ++o) {
+      double sum = 0;
+      for (int64_t i = 0; i < width; ++i) {
+        sum += a.number(row * width + i) * b.number(transposed ? o * width + i : i * out + o);
+      }
+      made->floats.push_back(float(gemm ? sum * node.number("alpha", 1) : sum));
+    }
+  }
+  if (!gemm || in.size() < 3 || !in[2]) return made;
+  const Constant& bias = *in[2];
+  const bool row = bias.numel() == out && !bias.dims.empty() && bias.dims.back() == out;
+  if (bias.integer || bias.uniform || !row) return nullptr;
+  for (size_t i = 0; i < made->floats.size(); ++i) {
+    made->floats[i] += float(node.number("beta", 1)) * bias.floats[i % size_t(out)];
+  }
   return made;
 }
 
@@ -437,13 +411,17 @@ ConstantPtr fold(const Node& node, const std::vector<ConstantPtr>& in, int64_t m
   }
   if (op == "Reshape" && two && in[1]->integer) return reshape(node, *in[0], *in[1], most);
   if (op == "Transpose") return transpose(node, *in[0]);
-  if (op == "MatMul" && two) return product_of_zeros(*in[0], *in[1]);
+  if (op == "MatMul" && two && in[0]->uniform) return product_of_zeros(*in[0], *in[1]);
+  if ((op == "MatMul" || op == "Gemm") && count > 1 && in[1]) return product(node, in);
   if (op == "Expand" && two && in[1]->integer) return expanded(*in[0], *in[1], most);
-  if (two && (op == "Add" || op == "Sub" || op == "Mul" || op == "Div")) {
+  // An axis is that of opset 6, from which the second operand was repeated.
+  const bool arithmetic_op = op == "Add" || op == "Sub" || op == "Mul" || op == "Div";
+  if (two && arithmetic_op && !node.has("axis")) {
     return arithmetic(op, *in[0], *in[1], most);
   }
-  if (op == "Sqrt" || op == "Neg" || op == "Reciprocal" || op == "Exp") return mapped(op, *in[0]);
-  return nullptr;
+  constexpr const char* kMaps[] = {"Sqrt", "Neg", "Reciprocal", "Exp", "Tanh", "Relu", "Sigmoid"};
+  if (std::ranges::find(kMaps, op) != std::end(kMaps)) return mapped(op, *in[0]);
+  return fold_logic(node, in, most);
 }
 
 }  // namespace ridgeline::onnx

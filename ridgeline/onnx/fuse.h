@@ -13,5 +13,6 @@ constexpr const char* kFused = "ridgeline";
 // node: SiLU, GELU, hardswish, layer norm, RMS norm, group norm. Constants of the graph must be
 // folded.
 void fuse(Graph& graph, const std::string& output);
+void fuse_norms(Graph& graph, const std::string& output);  // the norms among these
 
 }  // namespace ridgeline::onnx

@@ -38,13 +38,33 @@ std::string Node::title() const {
                      printable(op));
 }
 
-void check_order(const Graph& graph) {
-  std::set<std::string> known;
+std::vector<std::string> captured_by(const Graph& body) {
+  std::set<std::string> own, read;
+  for (const auto& [name, value] : body.constants) own.insert(name);
+  for (const auto& [name, type] : body.untaken) own.insert(name);
+  for (const ValueInfo& input : body.inputs) own.insert(input.name);
+  for (const Node& node : body.nodes) {
+    own.insert(node.outputs.begin(), node.outputs.end());
+    read.insert(node.inputs.begin(), node.inputs.end());
+    read.insert(node.captured.begin(), node.captured.end());
+  }
+  for (const ValueInfo& output : body.outputs) read.insert(output.name);
+  std::vector<std::string> captured;
+  for (const std::string& name : read) {
+    if (!name.empty() && !own.contains(name)) captured.push_back(name);
+  }
+  return captured;
+}
+
+void check_order(const Graph& graph, const std::vector<std::string>& outer) {
+  std::set<std::string> known(outer.begin(), outer.end());
   for (const auto& [name, value] : graph.constants) known.insert(name);
   for (const auto& [name, type] : graph.untaken) known.insert(name);
   for (const ValueInfo& input : graph.inputs) known.insert(input.name);
   for (const Node& node : graph.nodes) {
-    for (const std::string& input : node.inputs) {
+    std::vector<std::string> inputs = node.inputs;
+    inputs.insert(inputs.end(), node.captured.begin(), node.captured.end());
+    for (const std::string& input : inputs) {
       if (input.empty() || known.contains(input)) continue;
       throw_error(ErrorKind::model,
                   "{}: {} reads {}, which no node before it gives and no initializer holds: the "
@@ -72,7 +92,8 @@ void keep_only(Graph& graph, const std::string& output) {
     const bool needed = std::ranges::any_of(
         node.outputs, [&](const std::string& name) { return wanted.contains(name); });
     if (!needed) continue;
-    for (const std::string& input : node.inputs) wanted.insert(input);
+    wanted.insert(node.inputs.begin(), node.inputs.end());
+    wanted.insert(node.captured.begin(), node.captured.end());
     // An output that nothing reads is treated as absent.
     for (std::string& name : node.outputs) {
       if (!wanted.contains(name)) name.clear();

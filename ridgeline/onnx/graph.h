@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +13,8 @@ namespace ridgeline::onnx {
 
 // An ONNX graph without protobuf's types, for the importer.
 
+struct Graph;
+
 struct Attribute {
   double f = 0;
   int64_t i = 0;
@@ -20,12 +23,14 @@ struct Attribute {
   std::vector<double> floats;
   std::vector<std::string> strings;
   ConstantPtr tensor;
+  std::shared_ptr<const Graph> graph;  // the body of a Loop or Scan
 };
 
 struct Node {
   std::string op, domain, name;
   std::vector<std::string> inputs, outputs;  // "": an optional one that is absent
   std::map<std::string, Attribute> attributes;
+  std::vector<std::string> captured{};  // values of the graph around it that its body reads
 
   bool has(const std::string& attribute) const { return attributes.contains(attribute); }
   int64_t integer(const std::string& attribute, int64_t fallback) const;
@@ -61,9 +66,12 @@ struct Graph {
 // Reads and checks a file. Throws Error(model) that names the file and the place in it.
 Graph read_graph(const std::filesystem::path& file);
 
-// Throws Error(model) unless every node's inputs are constants, inputs of the graph or outputs of
-// earlier nodes, and all names differ.
-void check_order(const Graph& graph);
+// Throws Error(model) unless every node's inputs are constants, inputs of the graph, outputs of
+// earlier nodes or `outer` values, and all names differ.
+void check_order(const Graph& graph, const std::vector<std::string>& outer = {});
+
+// Returns the names that a body reads and does not define.
+std::vector<std::string> captured_by(const Graph& body);
 
 // Removes the nodes that `output` does not depend on.
 void keep_only(Graph& graph, const std::string& output);

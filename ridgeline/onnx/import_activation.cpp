@@ -127,7 +127,13 @@ void import_composed_activation(Importer& in) {
 void import_prelu(Importer& in) {
   const View view = in.take(0).view;
   in.apply_softmax();
-  Broadcast slope = read_broadcast(*in.require_known(1), view);
+  const ConstantPtr given = in.require_known(1);
+  Constant slopes = *given;
+  // Before opset 7 it was one for all or one for each channel.
+  if (in.opset() < 7 && slopes.dims.size() == 1 && view.dims.size() > 2) {
+    slopes.dims.resize(view.dims.size() - 1, 1);
+  }
+  Broadcast slope = read_broadcast(slopes, view);
   const int x = in.source();
   const Shape shape = in.stored();
   add_activation(in, "relu");

@@ -156,15 +156,30 @@ Shape shared_shape(Importer& in, size_t input) {
   return in.stored();
 }
 
+// Puts dimensions of one element before the others, as broadcasting does.
+View with_rank(View view, size_t rank) {
+  const size_t more = rank > view.dims.size() ? rank - view.dims.size() : 0;
+  view.dims.insert(view.dims.begin(), more, 1);
+  view.batch_axis += more;
+  return view;
+}
+
 // Joins all inputs of the node, which are computed, element by element. Extents of 1 are broadcast.
 // `negative`: the second one is subtracted.
 void join_values(Importer& in, nn::JoinKind kind, const char* type, bool negative = false) {
-  const size_t count = in.node().inputs.size(), rank = in.look(0).view.dims.size();
+  const size_t count = in.node().inputs.size();
+  size_t rank = 0;
+  for (size_t i = 0; i < count; ++i) rank = std::max(rank, in.look(i).view.dims.size());
+  const size_t batch_axis = with_rank(in.look(0).view, rank).batch_axis;
   std::vector<int> layers;
   std::vector<Shape> shapes;
   for (size_t i = 0; i < count; ++i) {
-    if (in.look(i).view.dims.size() != rank) in.refuse("joins values of different dimensions");
-    shapes.push_back(shared_shape(in, i));
+    const View view = with_rank(in.straighten(in.take(i).view), rank);
+    if (view.batch_axis != batch_axis) in.refuse("joins values of different dimensions");
+    const std::vector<int64_t> sample = view.sample();
+    shapes.push_back(sample.empty() ? Shape{1} : Shape(sample));
+    in.shape_input(shapes.back());
+    in.apply_softmax();
     if (negative && i == 1) add_affine(in, batch_first_view(shapes[1]), -1, 0);
     layers.push_back(in.source());
   }
@@ -174,11 +189,15 @@ void join_values(Importer& in, nn::JoinKind kind, const char* type, bool negativ
   } catch (const Error& error) {
     in.refuse(error.what());
   }
-  if (count == 1) return in.give(batch_first_view(shape));
+  View made;
+  if (rank > 1) made.dims.assign(shape.dims().begin(), shape.dims().end());
+  made.dims.insert(made.dims.begin() + ptrdiff_t(batch_axis), kBatch);
+  made.batch_axis = batch_axis;
+  if (count == 1) return in.give(made);
   Draft draft;
   draft.type = type;
   in.add_join(std::move(draft), std::move(layers), shape);
-  in.give(rank == 1 ? in.look(0).view : batch_first_view(shape));
+  in.give(made);
 }
 
 // Handles Add, Sub and Mul of two computed values.
@@ -201,7 +220,18 @@ void import_sum(Importer& in) {
 // max(a, b) = a + relu(b - a), and min(a, b) = a - relu(a - b).
 void import_extreme(Importer& in) {
   const bool max = in.node().op == "Max";
-  if (in.node().inputs.size() != 2) in.refuse("only the larger or smaller of two is computed here");
+  const std::vector<std::string>& all = in.node().inputs;
+  if (all.size() == 1) return in.give(in.take(0).view);
+  if (all.size() > kMostJoined) in.refuse("compares more values than are taken here");
+  std::string so_far = all.empty() ? "" : all[0];
+  for (size_t i = 1; all.size() > 2 && i < all.size(); ++i) {
+    Node two = in.node();
+    two.inputs = {so_far, all[i]};
+    if (i + 1 < all.size()) two.outputs = {fmt::format("{}/{}", in.node().outputs[0], i)};
+    so_far = two.outputs[0];
+    in.import_inner(two);
+  }
+  if (all.size() > 2) return;
   const bool first_known = in.is_known(0);
   if (first_known || in.is_known(1)) {  // a clip at one side
     const View view = in.take(first_known ? 1 : 0).view;
@@ -249,7 +279,7 @@ void import_concat(Importer& in) {
   const size_t count = in.node().inputs.size();
   View view = in.look(0).view;
   const auto axis = axis_of(in.node().integer("axis", 0), view.dims.size());
-  if (!axis || *axis == 0) in.refuse("joins along the batch");
+  if (!axis || *axis == view.batch_axis) in.refuse("joins along the batch");
   std::vector<int> layers;
   int64_t extent = 0;
   for (size_t i = 0; i < count; ++i) {
@@ -258,14 +288,17 @@ void import_concat(Importer& in) {
     extent += dims[*axis];
     dims[*axis] = view.dims[*axis];
     if (dims != view.dims) in.refuse("joins values of different dimensions");
-    shared_shape(in, i);
+    const View part = in.straighten(in.take(i).view);
+    in.shape_input(Shape(part.sample()));
+    in.apply_softmax();
     layers.push_back(in.source());
   }
+  view.order.clear();
   if (count == 1) return in.give(view);
   view.dims[*axis] = extent;
   Draft draft;
   draft.type = "concat";
-  draft.set("axis", int64_t(*axis) - 1);
+  draft.set("axis", int64_t(*axis < view.batch_axis ? *axis : *axis - 1));
   in.add_join(std::move(draft), std::move(layers), Shape(view.sample()));
   in.give(view);
 }
@@ -273,15 +306,17 @@ void import_concat(Importer& in) {
 void import_gemm(Importer& in) {
   const Node& node = in.node();
   const ConstantPtr matrix = in.require_known(1);
-  const View view = in.take(0).view;
-  if (view.dims.size() != 2 || !view.batch_first())
+  View view = in.take(0).view;
+  if (view.dims.size() < 2 || !view.batch_first())
     in.refuse("its first input is not [N, features]");
   if (node.integer("transA", 0) != 0) in.refuse("transA is not 0");
   const bool transposed = node.integer("transB", 0) != 0;
   const auto& dims = matrix->dims;
   if (dims.size() != 2 || matrix->integer) in.refuse("its matrix is not one of floats");
   const int64_t features = dims[transposed ? 1 : 0], out = dims[transposed ? 0 : 1];
-  if (features != view.dims[1]) in.refuse("the matrix does not fit the features");
+  if (features != view.dims.back()) in.refuse("the matrix does not fit the features");
+  const bool flat = view.dims.size() == 2;
+  if (!flat) view = in.straighten(view);
   Draft draft = linear_draft(
       out, linear_weight(*matrix, transposed, features, out, view.order, node.number("alpha", 1)));
   if (const ConstantPtr bias = in.known(2)) {
@@ -295,10 +330,14 @@ void import_gemm(Importer& in) {
     }
     set_bias(draft, std::move(values));
   }
+  if (!flat) {
+    in.shape_input({view.features() / features, features});
+    draft.set("per_step", true);
+  }
   in.add(std::move(draft));
-  View result;
-  result.dims = {kBatch, out};
-  in.give(result);
+  view.dims.back() = out;
+  view.order.clear();
+  in.give(view);
 }
 
 void import_matmul(Importer& in) {
@@ -327,11 +366,12 @@ void import_matmul(Importer& in) {
 
 void import_arithmetic(Importer& in) {
   const std::string& op = in.node().op;
-  const bool first_known = in.is_known(0);
-  if (!first_known && !in.is_known(1)) return join_two(in);
-  const View view = in.take(first_known ? 1 : 0).view;
-  const ConstantPtr operand = in.known(first_known ? 0 : 1);
+  const bool first_known = in.is_known(0) || in.repeated(0);
+  if (!first_known && !in.is_known(1) && !in.repeated(1)) return join_two(in);
+  const ConstantPtr repeated = in.repeated(first_known ? 0 : 1);
+  const ConstantPtr operand = repeated ? repeated : in.known(first_known ? 0 : 1);
   if (!operand) in.refuse("has one input instead of two");
+  const View view = with_rank(in.take(first_known ? 1 : 0).view, operand->dims.size());
   const Constant& given = *operand;
   const Broadcast constant = read_broadcast(given, view);
   if (op == "Div" && first_known) in.refuse("divides a constant by what is computed");
@@ -344,6 +384,11 @@ void import_arithmetic(Importer& in) {
     if (op == "Sub") shift[i] = first_known ? number : -number;
     if (op == "Sub" && first_known) scale[i] = -1;
   }
+  const auto is_one = [](double each) { return each == 1; };
+  const auto is_zero = [](double each) { return each == 0; };
+  if (std::ranges::all_of(scale, is_one) && std::ranges::all_of(shift, is_zero)) {
+    return in.give(view);
+  }
   Draft* last = in.only_source(first_known ? 1 : 0);
   const bool adds = op == "Add" || (op == "Sub" && !first_known);
   const bool as_bias = adds && last != nullptr && last->bias_from_add > 0 && view.in_order();
@@ -354,6 +399,7 @@ void import_arithmetic(Importer& in) {
     }
     bias.resize(size_t(last->bias_from_add), bias[0]);
     set_bias(*last, std::move(bias));
+    last->origins.push_back(operand);
     in.give(view);
     return;
   }

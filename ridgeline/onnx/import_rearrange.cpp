@@ -53,6 +53,28 @@ void add_pick(Importer& in, View& view, size_t axis, const std::vector<int64_t>&
   in.add_join(std::move(draft), std::move(parts), Shape(view.sample()));
 }
 
+// As an image [1, outer, inner], whose rows an upsample repeats.
+void add_repeats(Importer& in, View& view, const std::vector<int64_t>& repeats) {
+  constexpr int64_t kMost = 1024;  // the largest factor of an upsample
+  view = in.straighten(view);
+  for (size_t axis = 0; axis < repeats.size(); ++axis) {
+    if (repeats[axis] == 1) continue;
+    if (axis == view.batch_axis) in.refuse("repeats samples");
+    if (repeats[axis] < 1 || repeats[axis] > kMost) {
+      in.refuse(fmt::format("repeats {} times; 1 to {} are taken", repeats[axis], kMost));
+    }
+    int64_t outer = 1;
+    for (size_t i = 0; i < axis; ++i) outer *= i == view.batch_axis ? 1 : view.dims[i];
+    in.keep_input_shape();
+    in.shape_input({1, outer, view.features() / outer});
+    Draft draft;
+    draft.type = "upsample";
+    draft.set("factor", fmt::format("[{}, 1]", repeats[axis]));
+    in.add(std::move(draft));
+    view.dims[axis] *= repeats[axis];
+  }
+}
+
 void add_padding(Importer& in, const std::vector<std::pair<int64_t, int64_t>>& pads, double value) {
   std::vector<int64_t> pairs;  // the last axis first
   for (size_t axis = pads.size(); axis-- > 0;) {

@@ -96,6 +96,7 @@ struct Sequence {
   ConstantPtr w, r, bias;
   int64_t directions, steps, length, features, hidden, rows;
   bool reverse, batch_first;
+  bool flipped = false;  // the graph has the timesteps of x and Y the other way around
   std::vector<float> h0, c0;
 };
 
@@ -333,13 +334,21 @@ void import_recurrent(Importer& in) {
   s.w = in.require_known(1);
   s.r = in.require_known(2);
   s.bias = in.has(3) ? in.require_known(3) : nullptr;
-  const View view = in.straighten(in.take(0).view);
+  View view = in.take(0).view;
   s.batch_first = node.integer("layout", 0) == 1;
+  // Timesteps that lie backwards are read in the other direction.
+  const size_t time = s.batch_first ? 1 : 0;
+  if (view.dims.size() == 3 && view.batch_axis != time && !view.in_order()) {
+    const View turned = flipped(view, time);
+    s.flipped = turned.in_order() && node.text("direction", "forward") != "bidirectional";
+    if (s.flipped) view = turned;
+  }
+  view = in.straighten(view);
   if (view.dims.size() != 3 || view.batch_axis != (s.batch_first ? 0u : 1u)) {
     in.refuse("its input is not [timesteps, N, features] (or [N, timesteps, features], layout 1)");
   }
   const std::string direction = node.text("direction", "forward");
-  s.reverse = direction == "reverse";
+  s.reverse = (direction == "reverse") != s.flipped;
   s.directions = direction == "bidirectional" ? 2 : 1;
   s.steps = view.dims[s.batch_first ? 1 : 0];
   s.features = view.dims[2];
@@ -359,6 +368,7 @@ void import_recurrent(Importer& in) {
   s.c0 = read_state(in, 6, s.directions, s.hidden);
   if (in.gives(2)) in.refuse("its third output, the last cell state, is not given here");
   in.shape_input({s.steps, s.features});
+  if (s.flipped && s.length < s.steps) in.refuse("reads a part of sequences that lie backwards");
   if (s.length < s.steps) add_layer(in, "slice", "end", s.length);
   if (reset_first(node, s)) {
     read_activation(in, cell, s.directions);
@@ -388,7 +398,7 @@ void import_recurrent(Importer& in) {
   y.dims = s.batch_first ? std::vector<int64_t>{kBatch, s.steps, s.directions, s.hidden}
                          : std::vector<int64_t>{s.steps, s.directions, kBatch, s.hidden};
   y.batch_axis = s.batch_first ? 0 : 2;
-  in.give(y);
+  in.give(s.flipped ? flipped(y, time) : y);
 }
 
 }  // namespace ridgeline::onnx

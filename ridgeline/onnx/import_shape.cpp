@@ -11,9 +11,12 @@ std::vector<int64_t> flattened(Importer& in, const View& view) {
   const auto rank = int64_t(view.dims.size());
   int64_t axis = in.node().integer("axis", 1);
   if (axis < 0) axis += rank;
-  // The batch stays a dimension of its own only for axis 1.
-  if (axis != 1 || !view.batch_first()) in.refuse("flattens the batch into other dimensions");
-  return {kBatch, view.features()};
+  if (axis < 1 || axis > rank || !view.batch_first()) {
+    in.refuse("flattens the batch into other dimensions");
+  }
+  int64_t last = 1;
+  for (auto i = size_t(axis); i < view.dims.size(); ++i) last *= view.dims[i];
+  return {axis == 1 ? kBatch : -1, last};
 }
 
 std::vector<int64_t> unsqueezed(Importer& in, const View& view) {
@@ -125,6 +128,12 @@ void import_identity(Importer& in) {
     // Codes and bytes may be cast to integers before anything is computed.
     if (!floats && !in.from_input()) in.refuse("casts what is computed to whole numbers");
   }
+  if (node.op == "CastLike" && in.is_known(1) && in.known(1)->integer) {
+    in.refuse("casts what is computed to whole numbers");
+  }
+  if (node.op == "Dropout" && in.opset() < 7 && node.integer("is_test", 0) == 0) {
+    in.refuse("is in training mode");
+  }
   if (node.op == "Dropout" && in.gives(1)) in.refuse("its mask is not given here");
   if (node.op == "Dropout" && in.has(2)) {
     const ConstantPtr training = in.known(2);
@@ -203,6 +212,10 @@ void import_slice(Importer& in) {
     if (begin == 0 && end == extent && step == 1) continue;
     const size_t place_in_sample = sample_axis(in, view, axes[i]);
     if (step == 0 || begin == end || (begin < end) != (step > 0)) in.refuse("slices nothing");
+    if (step == -1 && begin == extent - 1 && end == -1) {
+      view = flipped(view, *axis);
+      continue;
+    }
     if (step != 1) {
       std::vector<int64_t> places;
       for (int64_t at = begin; step > 0 ? at < end : at > end; at += step) places.push_back(at);
@@ -220,8 +233,23 @@ void import_slice(Importer& in) {
   in.give(view);
 }
 
+// Repeats a constant over the batch, or a computed value along dimensions of one element.
 void import_expand(Importer& in) {
-  const ConstantPtr value = in.require_known(0), shape = in.require_known(1);
+  const ConstantPtr shape = in.require_known(1);
+  if (!in.is_known(0)) {
+    View view = in.take(0).view;
+    std::vector<int64_t> repeats = shape->ints;
+    if (repeats.size() > view.dims.size()) in.refuse("adds dimensions");
+    repeats.insert(repeats.begin(), view.dims.size() - repeats.size(), 1);
+    for (size_t i = 0; i < repeats.size(); ++i) {
+      const bool batch = i == view.batch_axis && repeats[i] == in.file_batch();
+      if (batch || repeats[i] == view.dims[i]) repeats[i] = 1;
+      if (repeats[i] != 1 && view.dims[i] != 1) in.refuse("repeats more than one element");
+    }
+    add_repeats(in, view, repeats);
+    return in.give(view);
+  }
+  const ConstantPtr value = in.require_known(0);
   // Each dimension keeps its size, except for a one that becomes the batch.
   std::vector<int64_t> dims = value->dims;
   if (dims.size() < shape->ints.size())
@@ -234,6 +262,33 @@ void import_expand(Importer& in) {
     }
   }
   in.repeat_known(value);
+}
+
+void import_tile(Importer& in) {
+  const ConstantPtr repeats = in.require_known(1);
+  View view = in.take(0).view;
+  if (!repeats->integer || repeats->ints.size() != view.dims.size()) {
+    in.refuse("its repeats do not fit its input");
+  }
+  add_repeats(in, view, repeats->ints);
+  in.give(view);
+}
+
+// Reverses sequences that all have their full length.
+void import_reverse_sequence(Importer& in) {
+  const View view = in.take(0).view;
+  const ConstantPtr repeated = in.repeated(1);
+  const ConstantPtr lengths = repeated ? repeated : in.known(1);
+  const auto batch = axis_of(in.node().integer("batch_axis", 1), view.dims.size());
+  const auto time = axis_of(in.node().integer("time_axis", 0), view.dims.size());
+  if (!batch || !time || *batch != view.batch_axis || *time == *batch) {
+    in.refuse("its axes are not those of sequences");
+  }
+  const auto is_whole = [&](int64_t length) { return length == view.dims[*time]; };
+  if (!lengths || !lengths->integer || !std::ranges::all_of(lengths->ints, is_whole)) {
+    in.refuse("its samples have lengths of their own");
+  }
+  in.give(flipped(view, *time));
 }
 
 namespace {

@@ -8,6 +8,7 @@
 #include "ridgeline/nn/config_table.h"
 #include "ridgeline/nn/layers.h"
 #include "ridgeline/onnx/fold.h"
+#include "ridgeline/onnx/fold_array.h"
 #include "ridgeline/onnx/fuse.h"
 
 namespace ridgeline::onnx {
@@ -139,7 +140,12 @@ std::vector<Strided> axes_of_order(std::vector<int64_t> order) {
 
 View Importer::straighten(const View& view) {
   if (view.in_order()) return view;
-  const std::vector<Strided> graph = axes_of_order(view.order);
+  std::vector<Strided> graph = axes_of_order(view.order);
+  std::vector<bool> backwards(graph.size());
+  for (size_t i = 0; i < graph.size(); ++i) {
+    backwards[i] = graph[i].stride < 0;
+    graph[i].stride = std::abs(graph[i].stride);
+  }
   std::vector<size_t> ours(graph.size());  // the axes in memory order
   std::iota(ours.begin(), ours.end(), size_t{0});
   std::ranges::stable_sort(ours,
@@ -154,11 +160,22 @@ View Importer::straighten(const View& view) {
     dense = dense && graph[ours[i]].stride == inner;
   }
   if (!dense) refuse("its input is transposed in a way that no transpose of our own makes");
-  shape_input(Shape(dims));
-  Draft draft;
-  draft.type = "transpose";
-  draft.set("axes", fmt::format("[{}]", fmt::join(axes, ", ")));
-  add(std::move(draft));
+  if (!std::ranges::is_sorted(axes)) {
+    shape_input(Shape(dims));
+    Draft draft;
+    draft.type = "transpose";
+    draft.set("axes", fmt::format("[{}]", fmt::join(axes, ", ")));
+    add(std::move(draft));
+  }
+  for (size_t i = 0; i < graph.size(); ++i) {
+    if (!backwards[i]) continue;
+    View forwards;
+    forwards.dims = {kBatch};
+    for (const Strided& each : graph) forwards.dims.push_back(each.extent);
+    std::vector<int64_t> places(size_t(graph[i].extent));
+    std::iota(places.rbegin(), places.rend(), int64_t{0});
+    add_pick(*this, forwards, i, places);
+  }
   View made = view;
   made.order.clear();
   return made;
@@ -214,6 +231,10 @@ void Importer::add(Draft draft) {
   }
   if (stored_.numel() > kMostFeatures) refuse("gives more numbers a sample than are taken here");
   if (source_ < 0) input_read_ = true;
+  for (size_t i = 0; node_ != nullptr && !draft.weights.empty() && i < node_->inputs.size(); ++i) {
+    const auto found = constants_.find(node_->inputs[i]);
+    if (found != constants_.end()) draft.origins.push_back(found->second);
+  }
   draft.inputs = {source_};
   source_ = int(drafts_.size());
   drafts_.push_back(std::move(draft));
@@ -279,6 +300,40 @@ ConstantPtr Importer::folded(const Node& node, const std::vector<ConstantPtr>& i
   return value;
 }
 
+ConstantPtr Importer::constant_named(const std::string& name) const {
+  const auto found = constants_.find(name);
+  return found == constants_.end() ? nullptr : found->second;
+}
+
+const Activation* Importer::activation_named(const std::string& name) const {
+  const auto found = activations_.find(name);
+  return found == activations_.end() ? nullptr : &found->second;
+}
+
+void Importer::name_same(const std::string& name, const std::string& as) {
+  if (const auto value = constant_named(as)) constants_[name] = value;
+  if (const auto value = activations_.find(as); value != activations_.end()) {
+    const Activation copy = value->second;
+    activations_[name] = copy;
+  }
+  if (const auto value = repeated_.find(as); value != repeated_.end()) {
+    const ConstantPtr copy = value->second;
+    repeated_[name] = copy;
+  }
+  ++reads_[as];
+}
+
+void Importer::import_inner(const Node& node) {
+  const Node* outer = node_;
+  try {
+    if (!import_node(node)) refuse("it reads a value that is not given here");
+  } catch (const Refusal& refusal) {
+    node_ = outer;
+    refuse(fmt::format("in its body, {}", line(node, refusal.reason)));
+  }
+  node_ = outer;
+}
+
 std::string Importer::shape_of(const std::string& name) const {
   if (const auto found = constants_.find(name); found != constants_.end()) {
     return dims_text(found->second->dims);
@@ -316,19 +371,83 @@ bool Importer::import_node(const Node& node) {
     }
     inputs.push_back(found == constants_.end() ? nullptr : found->second);
   }
+  for (const std::string& name : node.captured) {
+    if (constants_.contains(name)) continue;
+    all_known = false;
+    if (!activations_.contains(name) && !repeated_.contains(name)) return false;
+  }
+  if (all_known && node.op == "Split" && node.domain.empty() && !inputs.empty() && inputs[0]) {
+    const std::vector<ConstantPtr> split = fold_split(node, inputs);
+    for (size_t i = 0; i < split.size(); ++i) constants_[node.outputs[i]] = split[i];
+    if (!split.empty()) return true;
+  }
   if (all_known) {
     if (const ConstantPtr value = folded(node, inputs)) {
       give_known(value);
       return true;
     }
   }
+  if (fold_repeated(node)) return true;
   const ImportOperator import = find_operator(node.domain, node.op);
   if (import == nullptr) refuse("this operator is not known here");
   if (all_known && node.op != "Expand") {
     refuse("all its inputs are constants, and it is not computed here");
   }
-  import(*this);
+  // Before opset 7, the second operand began at an axis of the first.
+  if (opset() < 7 && node.has("axis") && import == import_arithmetic) {
+    refuse("repeats its second input from an axis on, as operators of opset 6 did");
+  }
+  const int64_t parts = merged_input(node);
+  parts == 1 ? import(*this) : import_merged(node, parts);
   return true;
+}
+
+// Folds a node of which all inputs are constants, some of them repeated over the batch, for a batch
+// of one; its outputs are then repeated too.
+bool Importer::fold_repeated(const Node& node) {
+  bool any = false;
+  std::vector<ConstantPtr> inputs;
+  for (const std::string& name : node.inputs) {
+    const auto repeated = repeated_.find(name);
+    const auto known = constants_.find(name);
+    if (repeated != repeated_.end()) {
+      any = true;
+      inputs.push_back(repeated->second);
+      continue;
+    }
+    if (known == constants_.end() && !name.empty()) return false;
+    ConstantPtr value = known == constants_.end() ? nullptr : known->second;
+    if (value && value->uniform && value->numel() < 0) {
+      any = true;
+      std::vector<int64_t> dims = value->dims;
+      std::ranges::replace(dims, kBatch, int64_t{1});
+      if (value->integer || !is_sized(dims, foldable_)) return false;
+      auto one = std::make_shared<Constant>(*value);
+      one->dims = std::move(dims);
+      one->uniform = false;
+      one->floats.assign(size_t(one->numel()), value->floats[0]);
+      value = std::move(one);
+    }
+    inputs.push_back(std::move(value));
+  }
+  if (!any || inputs.empty() || !inputs[0] || node.op == "Expand" || node.op == "Shape") {
+    return false;
+  }
+  if (node.op == "Split" && node.domain.empty()) {
+    const std::vector<ConstantPtr> parts = fold_split(node, inputs);
+    for (size_t i = 0; i < parts.size(); ++i) repeated_[node.outputs[i]] = parts[i];
+    return !parts.empty();
+  }
+  const ConstantPtr value = node.outputs.size() == 1 ? folded(node, inputs) : nullptr;
+  if (value) repeated_[node.outputs[0]] = value;
+  return value != nullptr;
+}
+
+void Importer::apply(const Node& node) {
+  const Node* outer = node_;
+  node_ = &node;
+  find_operator(node.domain, node.op)(*this);
+  node_ = outer;
 }
 
 ImportedModel Importer::run() {
@@ -361,6 +480,7 @@ ImportedModel Importer::run() {
   for (const Node& node : graph_.nodes) {
     // A Shape node only reads dimensions.
     for (const std::string& name : node.inputs) reads_[name] += node.op != "Shape";
+    for (const std::string& name : node.captured) ++reads_[name];
   }
   ++reads_[output_];
 

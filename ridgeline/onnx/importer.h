@@ -20,6 +20,7 @@ struct Draft {
   int64_t bias_from_add = 0;  // not 0: a bias of this many elements may come from an Add after it
   std::vector<int> inputs{};  // numbers of the layers it reads; -1: the net's input
   int weights_of = -1;        // a layer whose weights it uses; -1: it has its own
+  std::vector<ConstantPtr> origins{};  // the constants of the graph that its weights come from
 
   void set(const std::string& key, const std::string& value);
   void set(const std::string& key, int64_t value) { set(key, std::to_string(value)); }
@@ -35,6 +36,8 @@ struct Activation {
   Shape stored;          // of one sample of the layer's output
   int layer = -1;        // whose output it is; -1: the net's input
   bool softmax = false;  // a softmax follows, which no layer computes
+  // The parts of a view that merges, if each has a layer of its own; `layer` is then void.
+  std::vector<Activation> parts{};
 };
 
 // Thrown by refuse(); the importer turns it into a line of RefusedModel.
@@ -84,7 +87,7 @@ class Importer {
   // Appends a layer that puts the elements of the value that was taken into the graph's order.
   // Returns the view of the result.
   View straighten(const View& view);
-  // Returns that layer, if the node is its only reader.
+  // Returns that layer, if the node is its only reader, for a bias.
   Draft* only_source(size_t input);
   bool from_input() const { return source_ < 0; }
   const Shape& stored() const { return stored_; }
@@ -105,6 +108,19 @@ class Importer {
   void repeat_known(ConstantPtr value) { repeated_[node_->outputs[0]] = std::move(value); }
   void give_softmax(View view, size_t output = 0);
 
+  // Values by their names, for the bodies of loops.
+  ConstantPtr constant_named(const std::string& name) const;
+  const Activation* activation_named(const std::string& name) const;
+  bool is_repeated(const std::string& name) const { return repeated_.contains(name); }
+  void name_constant(const std::string& name, ConstantPtr value) { constants_[name] = value; }
+  void name_activation(const std::string& name, Activation value) {
+    activations_[name] = std::move(value);
+  }
+  void name_same(const std::string& name, const std::string& as);  // the value has two names
+  void count_reads(const std::string& name, int reads) { reads_[name] += reads; }
+  // Imports a node of a body, whose names are those of values here and whose readers are counted.
+  void import_inner(const Node& node);
+
   [[noreturn]] static void refuse(std::string reason) { throw Refusal{std::move(reason)}; }
 
  private:
@@ -119,9 +135,19 @@ class Importer {
   View input_view(const ValueInfo& input, bool several);
   bool read_by_sequence(const std::string& name) const;
   bool import_node(const Node& node);
+  bool fold_repeated(const Node& node);
+  void apply(const Node& node);  // calls the function of its operator
+  // importer_merged.cpp: nodes whose inputs merge the batch with the first dimension of samples.
+  int64_t merged_input(const Node& node) const;  // how many parts; 1: none merges
+  void import_merged(const Node& node, int64_t parts);
+  void import_rows(const Node& node);
+  void import_parts(const Node& node, int64_t parts);
+  void split_parts(const std::string& name);
+  void join_parts(const std::string& name);
   std::string line(const Node& node, const std::string& reason) const;
   std::string shape_of(const std::string& name) const;
   ImportedModel result();
+  void share_weights();
 
   Graph graph_;
   ImportOptions options_;
@@ -136,6 +162,7 @@ class Importer {
   std::vector<ImportedModel::Input> inputs_;  // if there are several
   std::vector<Draft> drafts_;
   Shape input_, stored_;  // of a sample of the net's input; of the layers' output so far
+  Shape sample_;          // of the net's input in the file
   int source_ = -1;       // the layer of the value that was taken, or that was added, last
   bool softmax_ = false;  // follows the value that was taken last
   bool input_read_ = false, codes_ = false;
@@ -180,9 +207,12 @@ void import_reduce(Importer& in);  // ReduceMean, ReduceSum, ReduceMax, ReduceMi
 void import_batch_norm(Importer& in);
 void import_layer_norm(Importer& in);
 void import_rms_norm(Importer& in);
+void import_normalize(Importer& in);
 void import_group_norm(Importer& in);  // and InstanceNormalization
 // import_recurrent.cpp
 void import_recurrent(Importer& in);  // RNN, GRU, LSTM
+// import_loop.cpp
+void import_loop(Importer& in);  // Loop, Scan
 // import_shape.cpp
 void import_view(Importer& in);  // Reshape, Flatten, Squeeze, Unsqueeze, Transpose
 void import_identity(Importer& in);
@@ -191,8 +221,10 @@ void import_gather(Importer& in);  // a timestep, or an embedding
 void import_slice(Importer& in);
 void import_softmax(Importer& in);
 void import_log_softmax(Importer& in);
-void import_depth(Importer& in);   // DepthToSpace, SpaceToDepth
-void import_expand(Importer& in);  // of a constant over the batch
+void import_depth(Importer& in);  // DepthToSpace, SpaceToDepth
+void import_expand(Importer& in);
+void import_tile(Importer& in);
+void import_reverse_sequence(Importer& in);
 // import_rearrange.cpp
 void import_pad(Importer& in);
 void import_split(Importer& in);
@@ -201,6 +233,8 @@ void import_resize(Importer& in);  // Resize, Upsample
 void add_slice(Importer& in, View& view, size_t axis, int64_t begin, int64_t end);
 // Appends a selection of these positions of an axis of the sample.
 void add_pick(Importer& in, View& view, size_t axis, const std::vector<int64_t>& places);
+// Appends repetitions of a sample: how often along each dimension of the view.
+void add_repeats(Importer& in, View& view, const std::vector<int64_t>& repeats);
 // Appends padding: (before, after) of each axis of the sample.
 void add_padding(Importer& in, const std::vector<std::pair<int64_t, int64_t>>& pads, double value);
 // import_activation.cpp

@@ -24,7 +24,10 @@ bool Importer::read_by_sequence(const std::string& name) const {
 // Finds the inputs that the output depends on, their batch dimension, and the shapes of samples.
 void Importer::choose_input() {
   std::set<std::string> read;
-  for (const Node& node : graph_.nodes) read.insert(node.inputs.begin(), node.inputs.end());
+  for (const Node& node : graph_.nodes) {
+    read.insert(node.inputs.begin(), node.inputs.end());
+    read.insert(node.captured.begin(), node.captured.end());
+  }
   std::vector<const ValueInfo*> found;
   for (const ValueInfo& input : graph_.inputs) {
     if (read.contains(input.name)) found.push_back(&input);
@@ -38,7 +41,7 @@ void Importer::choose_input() {
   View view = input_view(input, false);
   batch_axis_ = view.batch_axis;
   const std::vector<int64_t> sample = view.sample();
-  input_ = stored_ = sample.empty() ? Shape{1} : Shape(sample);
+  sample_ = input_ = stored_ = sample.empty() ? Shape{1} : Shape(sample);
   activations_[input.name] = {std::move(view), stored_, -1, false};
   graph_.inputs = {ValueInfo(input)};
 }
@@ -61,7 +64,7 @@ void Importer::join_inputs(const std::vector<const ValueInfo*>& inputs) {
     inputs_.push_back({input->name, sample.empty() ? Shape{1} : Shape(sample)});
     width = checked_add(width, inputs_.back().shape.numel(), "the inputs");
   }
-  input_ = Shape{width};
+  sample_ = input_ = Shape{width};
   int64_t begin = 0;
   for (size_t i = 0; i < inputs_.size(); ++i) {
     const int64_t end = begin + inputs_[i].shape.numel();

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <map>
 #include <set>
 
 #include "ridgeline/onnx/importer.h"
@@ -5,12 +7,31 @@
 // The model that the layers of an imported graph make.
 namespace ridgeline::onnx {
 
+// Layers whose weights are the same constants of the graph share them, so that training keeps them
+// equal.
+void Importer::share_weights() {
+  std::map<std::pair<std::string, std::vector<ConstantPtr>>, int> owners;
+  for (size_t i = 0; i < drafts_.size(); ++i) {
+    Draft& draft = drafts_[i];
+    if (draft.weights.empty() || draft.origins.empty()) continue;
+    const auto [found, fresh] = owners.try_emplace({draft.toml(), draft.origins}, int(i));
+    const Draft& owner = drafts_[size_t(found->second)];
+    const auto is_same = [](const ImportedModel::Weight& a, const ImportedModel::Weight& b) {
+      return a.name == b.name && a.values == b.values;
+    };
+    if (fresh || !std::ranges::equal(draft.weights, owner.weights, is_same)) continue;
+    draft.weights_of = found->second;
+    draft.weights.clear();
+  }
+}
+
 ImportedModel Importer::result() {
   const auto end = activations_.find(output_);
   const auto fail = [&](const std::string& what) {
     throw RefusedModel(fmt::format("{}: {}", graph_.file, what), {what});
   };
   if (end == activations_.end()) fail("its output does not depend on its input");
+  if (end->second.view.merged != 1) fail("its output mixes the batch with other dimensions");
   if (!end->second.view.in_order()) {
     try {
       softmax_ = false;  // one that follows is over all numbers in any order
@@ -25,6 +46,7 @@ ImportedModel Importer::result() {
   if (end->second.layer + 1 != int(drafts_.size())) {
     fail("its output is not what its last layer gives");
   }
+  share_weights();
   const size_t axis = end->second.view.batch_axis;
   if (batch_axis_ != 0 || axis != 0) {
     warnings_.push_back(
@@ -60,6 +82,7 @@ ImportedModel Importer::result() {
     }
   }
   model.input = input_;
+  model.sample = sample_;
   model.input_name = graph_.inputs.front().name;
   model.inputs = std::move(inputs_);
   model.output_name = output_;

@@ -42,7 +42,8 @@ struct ImportedModel {
 
   std::vector<std::string> layers;  // as in a config: { type = "linear", out = 10, ... }
   std::vector<Weight> weights;
-  Shape input;  // of one sample
+  Shape input;   // of one sample
+  Shape sample;  // as the file has it: the same numbers, with or without extents of one
   std::string input_name, output_name;
   std::vector<Input> inputs{};  // if the graph has more than one
   // The graph's batch dimension; our samples always come first.

@@ -16,6 +16,7 @@ constexpr Operator kOperators[] = {
     {"AveragePool", import_pool},
     {"BatchNormalization", import_batch_norm},
     {"Cast", import_identity},
+    {"CastLike", import_identity},
     {"Celu", import_composed_activation},
     {"Clip", import_clip},
     {"Concat", import_concat},
@@ -42,6 +43,7 @@ constexpr Operator kOperators[] = {
     {"LayerNormalization", import_layer_norm},
     {"LeakyRelu", import_activation},
     {"LogSoftmax", import_log_softmax},
+    {"Loop", import_loop},
     {"LpNormalization", import_unit_length},
     {"MatMul", import_matmul},
     {"Max", import_extreme},
@@ -63,6 +65,8 @@ constexpr Operator kOperators[] = {
     {"Relu", import_activation},
     {"Reshape", import_view},
     {"Resize", import_resize},
+    {"ReverseSequence", import_reverse_sequence},
+    {"Scan", import_loop},
     {"Selu", import_composed_activation},
     {"Shape", import_shape},
     {"Sigmoid", import_activation},
@@ -76,6 +80,7 @@ constexpr Operator kOperators[] = {
     {"Sum", import_sum},
     {"Swish", import_composed_activation},
     {"Tanh", import_activation},
+    {"Tile", import_tile},
     {"Transpose", import_view},
     {"Unsqueeze", import_view},
     {"Upsample", import_resize},
@@ -93,10 +98,10 @@ constexpr Operator kClassic[] = {
 
 // Operators that fuse() makes.
 constexpr Operator kOwn[] = {
-    {"Gelu", import_activation},     {"HardSwish", import_activation},
-    {"Silu", import_activation},     {"LayerNormalization", import_layer_norm},
-    {"RmsNorm", import_rms_norm},    {"GroupNormalization", import_group_norm},
-    {"Softplus", import_activation}, {"LpNormalization", import_unit_length},
+    {"Gelu", import_activation},      {"GroupNormalization", import_group_norm},
+    {"HardSwish", import_activation}, {"LpNormalization", import_unit_length},
+    {"Normalize", import_normalize},  {"Silu", import_activation},
+    {"Softplus", import_activation},
 };
 
 }  // namespace

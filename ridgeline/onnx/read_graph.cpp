@@ -26,7 +26,7 @@ constexpr int kMostNesting = 64;
 constexpr size_t kMostNodes = 100'000;
 // Opsets 22 to 28 add operators and element types, but do not change any of the operators known
 // here.
-constexpr int kOldestOpset = 7, kNewestOpset = 28;
+constexpr int kOldestOpset = 6, kNewestOpset = 28;
 
 // Passes an open file to protobuf block by block, so that its bytes are in memory once.
 class FileStream final : public pb::io::CopyingInputStream {
@@ -132,19 +132,14 @@ int64_t read_opset(const ::onnx::ModelProto& model, const std::string& file) {
   return opset;
 }
 
-}  // namespace
-
-Graph read_graph(const std::filesystem::path& file) {
-  ::onnx::ModelProto model = parse_file(file);
-  Graph graph;
-  graph.file = file.string();
-  graph.opset = read_opset(model, graph.file);
-  ::onnx::GraphProto& from = *model.mutable_graph();
-  if (size_t(from.node_size()) > kMostNodes) {
-    throw_error(ErrorKind::model, "{}: has {} nodes; at most {} are taken", graph.file,
-                from.node_size(), kMostNodes);
+// Reads the nodes, constants, inputs and outputs of a graph or of the body of a loop. `nodes`
+// counts those of all.
+void read_contents(::onnx::GraphProto& from, TensorReader& reader, size_t& nodes, Graph& graph) {
+  nodes += size_t(from.node_size());
+  if (nodes > kMostNodes) {
+    throw_error(ErrorKind::model, "{}: has {} nodes or more; at most {} are taken", graph.file,
+                nodes, kMostNodes);
   }
-  TensorReader reader(file);
   for (::onnx::TensorProto& tensor : *from.mutable_initializer()) {
     if (!is_taken(tensor.data_type())) {
       graph.untaken[tensor.name()] = element_name(tensor.data_type());
@@ -156,15 +151,25 @@ Graph read_graph(const std::filesystem::path& file) {
   for (const auto& tensor : from.sparse_initializer()) {
     graph.untaken[tensor.values().name()] = "a sparse tensor";
   }
-  for (const auto& each : from.node()) {
+  for (auto& each : *from.mutable_node()) {
     Node node;
     node.op = each.op_type();
     node.domain = each.domain() == "ai.onnx" ? "" : each.domain();
     node.name = each.name();
     node.inputs.assign(each.input().begin(), each.input().end());
     node.outputs.assign(each.output().begin(), each.output().end());
-    for (const auto& attribute : each.attribute()) {
-      node.attributes[attribute.name()] = read_attribute(attribute, reader);
+    const bool loops = node.domain.empty() && (node.op == "Loop" || node.op == "Scan");
+    for (auto& attribute : *each.mutable_attribute()) {
+      Attribute& made = node.attributes[attribute.name()];
+      made = read_attribute(attribute, reader);
+      if (!loops || attribute.name() != "body" || !attribute.has_g()) continue;
+      auto body = std::make_shared<Graph>();
+      body->file = graph.file;
+      body->opset = graph.opset;
+      read_contents(*attribute.mutable_g(), reader, nodes, *body);
+      node.captured = captured_by(*body);
+      check_order(*body, node.captured);
+      made.graph = std::move(body);
     }
     graph.nodes.push_back(std::move(node));
   }
@@ -175,6 +180,18 @@ Graph read_graph(const std::filesystem::path& file) {
   }
   for (const auto& each : from.output()) graph.outputs.push_back(read_value(each));
   for (const auto& each : from.value_info()) graph.values[each.name()] = read_value(each);
+}
+
+}  // namespace
+
+Graph read_graph(const std::filesystem::path& file) {
+  ::onnx::ModelProto model = parse_file(file);
+  Graph graph;
+  graph.file = file.string();
+  graph.opset = read_opset(model, graph.file);
+  TensorReader reader(file);
+  size_t nodes = 0;
+  read_contents(*model.mutable_graph(), reader, nodes, graph);
   check_order(graph);
   return graph;
 }

@@ -34,6 +34,22 @@ bool settle(std::span<int64_t> dims, int64_t count) {
   return *open * known == count;
 }
 
+void check_moved(int64_t count) {
+  constexpr int64_t kMost = int64_t{1} << 22;
+  if (count > kMost) {
+    throw_error(ErrorKind::model, "a transpose of {} numbers a sample; at most {} are taken", count,
+                kMost);
+  }
+}
+
+// Two transposes that cancel leave the order unchanged.
+void drop_identity(std::vector<int64_t>& order) {
+  for (size_t i = 0; i < order.size(); ++i) {
+    if (order[i] != int64_t(i)) return;
+  }
+  order.clear();
+}
+
 }  // namespace
 
 std::vector<int64_t> View::sample() const {
@@ -42,7 +58,7 @@ std::vector<int64_t> View::sample() const {
   return without;
 }
 
-int64_t View::features() const { return product(sample()); }
+int64_t View::features() const { return merged * product(sample()); }
 
 View batch_first_view(const Shape& sample) {
   View view;
@@ -56,8 +72,15 @@ std::optional<View> reshaped(const View& view, std::vector<int64_t> wanted, int6
   const std::span<const int64_t> dims = view.dims;
   const int64_t before = product(dims.first(view.batch_axis));
   const int64_t after = product(dims.subspan(view.batch_axis + 1));
+  const bool keeps_merged = zero_is_kept && view.merged > 1 && !wanted.empty() && wanted[0] == 0;
   for (size_t i = 0; zero_is_kept && i < wanted.size(); ++i) {
     if (wanted[i] == 0 && i < dims.size()) wanted[i] = dims[i];
+  }
+  if (keeps_merged) {
+    View made = view;
+    made.dims = wanted;
+    if (!settle(std::span<int64_t>(made.dims).subspan(1), after)) return std::nullopt;
+    return made;
   }
   // If a dimension is named as the batch, it is the batch; else it may be the open dimension, or
   // one of the file's batch size.
@@ -66,8 +89,11 @@ std::optional<View> reshaped(const View& view, std::vector<int64_t> wanted, int6
     made.dims = wanted;
     made.dims[at] = kBatch;
     made.batch_axis = at;
+    made.merged = 1;
     const std::span<int64_t> all = made.dims;
-    if (settle(all.first(at), before) && settle(all.subspan(at + 1), after)) return made;
+    if (settle(all.first(at), before) && settle(all.subspan(at + 1), view.merged * after)) {
+      return made;
+    }
     return std::nullopt;
   };
   const auto named = std::ranges::find(wanted, kBatch);
@@ -78,7 +104,43 @@ std::optional<View> reshaped(const View& view, std::vector<int64_t> wanted, int6
       if (auto made = fits(at)) return made;
     }
   }
-  return std::nullopt;
+  // The first dimension may be the batch times the first dimensions of a sample.
+  if (!view.batch_first() || wanted.empty()) return std::nullopt;
+  View made = view;
+  made.dims = wanted;
+  made.dims[0] = kBatch;
+  const std::span<int64_t> part = std::span<int64_t>(made.dims).subspan(1);
+  const int64_t total = view.merged * after;
+  made.merged = batch_multiple(wanted[0]);
+  if (made.merged == 0 && file_batch > 0 && wanted[0] > 0 && wanted[0] % file_batch == 0) {
+    made.merged = wanted[0] / file_batch;
+  }
+  if (made.merged == 0 && wanted[0] == -1 && std::ranges::find(part, -1) == part.end()) {
+    int64_t count = 1;
+    for (const int64_t extent : part) {
+      if (extent < 1) return std::nullopt;
+      count = checked_mul(count, extent, "the shape of a Reshape");
+    }
+    made.merged = total % count == 0 ? total / count : 0;
+  }
+  if (made.merged < 1 || total % made.merged != 0 || !settle(part, total / made.merged)) {
+    return std::nullopt;
+  }
+  return made;
+}
+
+View unmerged(const View& view) {
+  View made = view;
+  if (view.merged != 1) made.dims.insert(made.dims.begin() + 1, view.merged);
+  made.merged = 1;
+  return made;
+}
+
+View merged_again(const View& view) {
+  View made = view;
+  made.merged = view.dims[1];
+  made.dims.erase(made.dims.begin() + 1);
+  return made;
 }
 
 View transposed(const View& view, std::span<const int64_t> perm) {
@@ -111,11 +173,7 @@ View transposed(const View& view, std::span<const int64_t> perm) {
     stride[axis] = step;
     step *= view.dims[axis];
   }
-  constexpr int64_t kMost = int64_t{1} << 22;
-  if (step > kMost) {
-    throw_error(ErrorKind::model, "a transpose of {} numbers a sample; at most {} are taken", step,
-                kMost);
-  }
+  check_moved(step);
   made.order.assign(size_t(step), 0);
   std::vector<int64_t> at(from.size(), 0);
   int64_t place = 0;
@@ -128,10 +186,25 @@ View transposed(const View& view, std::span<const int64_t> perm) {
       at[k] = 0;
     }
   }
-  // Two transposes that cancel leave the order unchanged.
-  bool same = true;
-  for (size_t i = 0; i < made.order.size() && same; ++i) same = made.order[i] == int64_t(i);
-  if (same) made.order.clear();
+  drop_identity(made.order);
+  return made;
+}
+
+View flipped(const View& view, size_t axis) {
+  const int64_t extent = view.dims[axis], count = view.features();
+  check_moved(count);
+  int64_t inner = 1;
+  for (size_t i = axis + 1; i < view.dims.size(); ++i) {
+    if (i != view.batch_axis) inner *= view.dims[i];
+  }
+  View made = view;
+  made.order.resize(size_t(count));
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t at = i / inner % extent;
+    const int64_t from = i + (extent - 1 - 2 * at) * inner;
+    made.order[size_t(i)] = view.order.empty() ? from : view.order[size_t(from)];
+  }
+  drop_identity(made.order);
   return made;
 }
 

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <map>
 
 #include "ridgeline/engine/onnx_model.h"
@@ -171,6 +172,14 @@ Outcome try_input(onnx::Graph graph, const Vectors& vectors, const std::string& 
   if (wanted == vectors.outputs.end() || !is_read(wanted->second)) {
     return {Outcome::refused, "has no stored output of a type that this test reads"};
   }
+  // Some vectors of doubles are what lay in memory; fp32, in which nets run here, ends at 3e38.
+  const auto is_beyond = [](double each) {
+    return std::isfinite(each) && std::abs(each) > double(std::numeric_limits<float>::max());
+  };
+  if (std::ranges::any_of(samples, is_beyond) ||
+      std::ranges::any_of(wanted->second.values, is_beyond)) {
+    return {Outcome::refused, "has numbers that fp32 cannot hold"};
+  }
   const size_t out = imported.output_batch_axis;
   const bool codes = imported.codes;
   const engine::LoadedModel loaded = engine::make_model(std::move(imported), file, options);
@@ -258,7 +267,7 @@ TEST(OnnxImport, EveryModelOfTheBackendTestsPassesOrIsRefused) {
   table << fmt::format("| {} other operators | 0 | {} | 0 |\n", nothing, nothing_refused);
   table << fmt::format("| all | {} | {} | {} |\n", all.passed, all.refused, all.failed);
   fmt::print("{} models pass, {} are refused, {} fail\n", all.passed, all.refused, all.failed);
-  EXPECT_GT(all.passed, 200);
+  EXPECT_GT(all.passed, 300);
 }
 
 #else

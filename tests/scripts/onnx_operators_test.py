@@ -100,7 +100,79 @@ write("unit-length", (6,), [("ReduceL2", "x", "n", {"axes": [-1], "keepdims": 1}
       ("Expand", "c s", "w", {}), ("Div", "x w", "y", {})], opset=13, e=np.float32(1e-12))
 one("unit-steps", (3, 4), "LpNormalization", axis=-1, p=2)
 write("softplus", (6,), [("Softplus", "x", "p", {}), ("Greater", "x t", "g", {}), ("Where", "g x p", "y", {})], t=np.float32(20))
+write("initial-state", (6,), [("Shape", "x", "n", {"start": 0, "end": 1}), ("Concat", "n w", "s", {"axis": 0}), ("Expand", "z s", "h", {}),
+      ("Gemm", "h a b", "p", {}), ("Tanh", "p", "t", {}), ("MatMul", "x m", "q", {}), ("Mul", "t q", "y", {})],
+      w=ints(4), z=np.float32(0), a=floats(4, 3), b=floats(3), m=floats(6, 3))
+write("join-ranks", (4,), [("MatMul", "x a", "p", {}), ("Unsqueeze", "p z", "u", {}), ("MatMul", "x b", "q", {}), ("Add", "u q", "s", {}),
+      ("Add", "q c", "r", {}), ("Sub", "s r", "t", {}), ("Squeeze", "t z", "y", {})], a=floats(4, 3), b=floats(4, 3), c=floats(1, 1, 3), z=ints(0))
+# A value that is transposed without a layer, joined with one that is not.
+write("concat-transposed", (2, 3, 4), [("Conv", "x k", "c", {}), ("Transpose", "c", "t", {"perm": [0, 2, 3, 1]}), ("Reshape", "t f", "p", {}),
+      ("Reshape", "x f", "q", {}), ("Concat", "p q", "j", {"axis": 1}), ("MatMul", "j w", "y", {})],
+      k=floats(5, 2, 1, 1), f=ints(0, -1), w=floats(84, 3))
+one("tile", (2, 3, 4), "Tile", "x r", constants={"r": ints(1, 2, 1, 3)})
+write("expand", (3, 4), [("Unsqueeze", "x a", "u", {}), ("Shape", "x", "n", {"start": 0, "end": 1}), ("Concat", "n e", "s", {"axis": 0}),
+      ("Expand", "u s", "y", {})], a=ints(2), e=ints(3, 5, 4))
+write("stack", (3, 4), [("Transpose", "x", "t", {"perm": [1, 0, 2]}), ("Gather", "t i", "a", {}), ("Gather", "t j", "b", {}),
+      ("Unsqueeze", "a z", "c", {}), ("Unsqueeze", "b z", "d", {}), ("Concat", "c d t", "e", {"axis": 0}), ("Transpose", "e", "y", {"perm": [1, 0, 2]})],
+      i=np.int64(2), j=np.int64(0), z=ints(0))
+write("flip-and-sum", (5, 3), [("Slice", "x b e a s", "r", {}), ("MatMul", "r w", "p", {}), ("Add", "p x", "y", {})],
+      b=ints(-1), e=ints(-(2**60)), a=ints(1), s=ints(-1), w=floats(3, 3))
+# [N, T, ...] as [N * T, ...]: rows that a product treats alike, and images that a convolution gets one by one.
+write("merge-rows", (5, 3), [("Reshape", "x m", "r", {}), ("Gemm", "r w b", "p", {}), ("Relu", "p", "q", {}), ("Shape", "x", "n", {"start": 0, "end": 1}),
+      ("Concat", "n e", "s", {"axis": 0}), ("Reshape", "q s", "y", {})], m=ints(-1, 3), w=floats(3, 4), b=floats(4), e=ints(5, 4))
+write("merge-images", (3, 2, 5, 5), [("Reshape", "x m", "r", {}), ("Conv", "r k b", "c", {}), ("Relu", "c", "d", {}),
+      ("MaxPool", "d", "p", {"kernel_shape": [3, 3]}), ("Reshape", "p f", "g", {}), ("MatMul", "g w", "h", {}), ("Reshape", "h e", "y", {})],
+      m=ints(-1, 2, 5, 5), k=floats(4, 2, 3, 3), b=floats(4), f=ints(0, -1), w=floats(4, 2), e=ints(-1, 3, 2))
+write("merge-twice", (2, 3, 4), [("Reshape", "x m", "r", {}), ("Sigmoid", "r", "q", {}), ("Reshape", "q o", "p", {}), ("MatMul", "p w", "h", {}),
+      ("Reshape", "h e", "y", {})], m=ints(-1, 3, 4), o=ints(-1, 4), w=floats(4, 2), e=ints(-1, 2, 3, 2))
+# Norms in other forms than those of PyTorch.
+for name, axes, dims in (("last", [2], (1, 1, 6)), ("middle", [1], (1, 4, 6)), ("both", [1, 2], (4, 6))):
+    write(f"norm-{name}", (4, 6), [("ReduceMean", "x", "m", {"axes": axes}), ("Sub", "x m", "d", {}), ("Mul", "d d", "q", {}), ("ReduceMean", "q", "v", {"axes": axes}),
+          ("Add", "v e", "a", {}), ("Sqrt", "a", "s", {}), ("Reciprocal", "s", "r", {}), ("Mul", "r g", "rg", {}), ("Mul", "x rg", "xr", {}),
+          ("Neg", "m", "n", {}), ("Mul", "n rg", "mr", {}), ("Add", "mr b", "z", {}), ("Add", "xr z", "y", {})], opset=13,
+          e=np.float32(1e-3), g=floats(*dims), b=floats(*dims))
+write("norm-and-sum", (6,), [("MatMul", "x w", "u", {}), ("Add", "u x", "h", {}), ("ReduceMean", "h", "m", {"axes": [-1]}), ("Sub", "h m", "d", {}), ("Pow", "d two", "q", {}),
+      ("ReduceMean", "q", "v", {"axes": [-1]}), ("Add", "v e", "a", {}), ("Sqrt", "a", "s", {}), ("Div", "d s", "n", {}), ("Mul", "n g", "k", {}), ("Add", "k x", "y", {})],
+      opset=13, w=floats(6, 6), two=np.float32(2), e=np.float32(1e-5), g=floats(6))
 one("normalizer", (4,), "Normalizer", domain="ai.onnx.ml", norm="L2")
+onnxruntime.set_default_logger_severity(3)  # some constants are for other graphs
+def body(name, inputs, outputs, nodes, **constants):
+    made = [helper.make_node(op, i.split(), o.split(), **more) for op, i, o, more in nodes]
+    kind = lambda each: {"t": TensorProto.INT64, "go": TensorProto.BOOL, "on": TensorProto.BOOL}.get(each, TensorProto.FLOAT)
+    values = [[helper.make_tensor_value_info(each, kind(each), () if kind(each) != TensorProto.FLOAT else None) for each in names.split()]
+              for names in (inputs, outputs)]
+    return helper.make_graph(made, name, *values, [numpy_helper.from_array(np.asarray(value), key) for key, value in constants.items()])
+def loop(name, states, outputs, nodes, width=4, steps=6, scan=False, **constants):
+    """`nodes` compute the states' names with a 2 from x1 [N, 3] and the states; the net's output joins all states and the stacked one."""
+    count = len(states.split())
+    begin = [("Transpose", "x", "xt", {"perm": [1, 0, 2]}), ("Shape", "x", "count", {"start": 0, "end": 1}), ("Concat", "count width", "extents", {"axis": 0}),
+             ("Expand", "zero extents", "state", {})]
+    ends = [f"end{i}" for i in range(count)]
+    after = " ".join(each + "2" for each in states.split())
+    if scan:
+        inner = body("cell", states + " x1", after + " " + outputs, nodes, **constants)
+        run = ("Scan", "state " * count + "xt", " ".join(ends) + " stacked", {"body": inner, "num_scan_inputs": 1})
+    else:
+        inner = body("cell", "t go " + states, "on " + after + " " + outputs, [("Gather", "xt t", "x1", {}), ("Identity", "go", "on", {})] + nodes, **constants)
+        run = ("Loop", "steps yes " + "state " * count, " ".join(ends) + " stacked", {"body": inner})
+    end = [("Transpose", "stacked", "st", {"perm": [1, 0, 2]}), ("Reshape", "st flat", "all", {}),
+           ("Concat", " ".join(ends[:1]) + " all", "y", {"axis": 1})]
+    write(name, (steps, 3), begin + [run] + end, opset=15, width=ints(width), zero=np.float32(0), steps=np.int64(steps), yes=np.array(True), flat=ints(0, -1))
+weights = {"w": floats(3, 16), "r": floats(4, 16), "b": floats(16), "one": np.float32(1), "p": ints(0), "q": ints(4), "e": ints(8), "f": ints(12), "l": ints(16), "a": ints(1)}
+gates = [("MatMul", "x1 w", "u", {}), ("MatMul", "h r", "v", {}), ("Add", "u v", "uv", {}), ("Add", "uv b", "z", {}), ("Slice", "z p q a", "z1", {}),
+         ("Slice", "z q e a", "z2", {}), ("Slice", "z e f a", "z3", {}), ("Slice", "z f l a", "z4", {})]
+lstm = gates + [("Sigmoid", "z1", "i", {}), ("Sigmoid", "z2", "o", {}), ("Sigmoid", "z3", "g", {}), ("Tanh", "z4", "n", {}), ("Mul", "g c", "k", {}),
+                ("Mul", "n i", "m", {}), ("Add", "m k", "c2", {}), ("Tanh", "c2", "ct", {}), ("Mul", "ct o", "h2", {}), ("Identity", "h2", "out", {})]
+loop("loop-lstm-scan", "h c", "out", lstm, scan=True, **weights)
+gru = gates + [("Sigmoid", "z1", "zz", {}), ("Sigmoid", "z2", "rr", {}), ("Mul", "rr h", "rh", {}), ("MatMul", "rh m", "k", {}), ("Add", "z3 k", "s", {}), ("Tanh", "s", "n", {})]
+for name, mix in (("keras", [("Sub", "one zz", "mz", {}), ("Mul", "mz n", "mn", {}), ("Mul", "zz h", "zh", {}), ("Add", "zh mn", "h2", {})]),
+                  ("difference", [("Sub", "h n", "hn", {}), ("Mul", "hn zz", "zh", {}), ("Add", "zh n", "h2", {})]),
+                  ("other-way", [("Sub", "n h", "nh", {}), ("Mul", "zz nh", "zn", {}), ("Add", "h zn", "h2", {})])):
+    more = {**weights, "w": floats(3, 12), "r": floats(4, 12) * (np.arange(12) < 8), "b": floats(12), "l": ints(12), "m": floats(4, 4)}
+    loop(f"loop-gru-{name}", "h", "out", [each for each in gru if "z4" not in each[2]] + mix + [("Identity", "h2", "out", {})], **more)
+# No cell that is known: it is written out.
+loop("loop-unrolled", "h", "out", [("MatMul", "x1 w", "u", {}), ("MatMul", "h r", "v", {}), ("Add", "u v", "z", {}), ("Add", "z b", "s", {}), ("Tanh", "s", "t1", {}),
+     ("Add", "t1 h", "h2", {}), ("Relu", "h2", "out", {})], w=floats(3, 4), r=floats(4, 4) / 4, b=floats(4))
 # Logarithms are refused unless they are said to be of classes, and the classifier then gives probabilities.
 write("log-softmax", (6,), [("MatMul", "x a", "p", {}), ("LogSoftmax", "p", "y", {"axis": 1})], a=floats(6, 4))
 np.save(out / "log-softmax.y.npy", np.exp(np.load(out / "log-softmax.y.npy")))

@@ -1,0 +1,148 @@
+#include <algorithm>
+#include <set>
+
+#include "ridgeline/onnx/importer.h"
+#include "ridgeline/ops/join.h"
+
+// Nodes that read [N * T, ...], to which a Reshape has made [N, T, ...]. Some operators treat the
+// rows of such a value alike and read [N, T, ...] as well. The others are applied to each of the T
+// parts, with the same weights.
+namespace ridgeline::onnx {
+namespace {
+
+bool treats_rows_alike(const std::string& op) {
+  static const std::set<std::string> kOperators{
+      "Abs",       "Add",      "Cast", "Celu",  "Clip",        "Div",       "Dropout",
+      "Elu",       "Gelu",     "Gemm", "Silu",  "HardSigmoid", "HardSwish", "Identity",
+      "LeakyRelu", "MatMul",   "Mish", "Mul",   "Neg",         "Relu",      "Selu",
+      "Sigmoid",   "Softplus", "Sub",  "Swish", "Tanh"};
+  return kOperators.contains(op);
+}
+
+}  // namespace
+
+int64_t Importer::merged_input(const Node& node) const {
+  int64_t parts = 1;
+  for (const std::string& name : node.inputs) {
+    const auto found = activations_.find(name);
+    if (found != activations_.end()) parts = std::max(parts, found->second.view.merged);
+  }
+  return parts;
+}
+
+void Importer::import_merged(const Node& node, int64_t parts) {
+  bool split = false;
+  for (const std::string& name : node.inputs) {
+    const auto found = activations_.find(name);
+    if (found == activations_.end()) continue;
+    if (node.op == "Reshape") join_parts(name);
+    if (found->second.view.merged != parts) refuse("mixes the batch with others in several ways");
+    split = split || !found->second.parts.empty();
+  }
+  if (node.op == "Reshape") return apply(node);
+  if (node.op == "Shape") refuse("gives dimensions that mix the batch with others");
+  if (!split && treats_rows_alike(node.op)) return import_rows(node);
+  import_parts(node, parts);
+}
+
+// Reads [N, T, ...] in the place of [N * T, ...].
+void Importer::import_rows(const Node& node) {
+  std::map<std::string, View> views;
+  for (const std::string& name : node.inputs) {
+    const auto found = activations_.find(name);
+    if (found == activations_.end() || views.contains(name)) continue;
+    views[name] = found->second.view;
+    found->second.view = unmerged(found->second.view);
+  }
+  apply(node);
+  for (const auto& [name, view] : views) activations_[name].view = view;
+  for (const std::string& name : node.outputs) {
+    const auto found = activations_.find(name);
+    if (found != activations_.end()) found->second.view = merged_again(found->second.view);
+  }
+}
+
+void Importer::import_parts(const Node& node, int64_t parts) {
+  if (parts > int64_t(kMostJoined)) {
+    refuse(fmt::format("is applied to {} parts of each sample; at most {} are taken", parts,
+                       kMostJoined));
+  }
+  std::map<std::string, Activation> whole;
+  for (const std::string& name : node.inputs) {
+    if (!activations_.contains(name) || whole.contains(name)) continue;
+    split_parts(name);
+    whole[name] = activations_[name];
+  }
+  std::map<std::string, Activation> made;
+  for (size_t i = 0; i < size_t(parts); ++i) {
+    for (const auto& [name, activation] : whole) activations_[name] = activation.parts[i];
+    apply(node);
+    for (const std::string& name : node.outputs) {
+      const auto found = activations_.find(name);
+      if (name.empty() || found == activations_.end()) continue;
+      if (!found->second.view.batch_first()) refuse("moves a batch that is mixed with others");
+      if (i == 0) made[name] = found->second;
+      made[name].parts.push_back(found->second);
+    }
+  }
+  for (const auto& [name, activation] : whole) activations_[name] = activation;
+  for (auto& [name, activation] : made) {
+    activation.view.merged = parts;
+    activation.layer = -1;
+    activations_[name] = std::move(activation);
+  }
+}
+
+void Importer::split_parts(const std::string& name) {
+  Activation& value = activations_[name];
+  if (!value.parts.empty()) return;
+  const int64_t parts = value.view.merged;
+  source_ = value.layer;
+  stored_ = value.stored;
+  softmax_ = value.softmax;
+  const View view = straighten(unmerged(value.view));
+  keep_input_shape();
+  const int64_t each = view.features() / parts;
+  shape_input({parts, each});
+  const int rows = source_;
+  const Shape shape = stored_;
+  std::vector<Activation> made;
+  for (int64_t i = 0; i < parts; ++i) {
+    resume(rows, shape);
+    Draft draft;
+    draft.type = "select";
+    draft.set("at", i == parts - 1 ? -1 : i);
+    add(std::move(draft));
+    Activation part{value.view, stored_, source_, false};
+    part.view.merged = 1;
+    part.view.order.clear();
+    made.push_back(std::move(part));
+  }
+  value.parts = std::move(made);
+}
+
+void Importer::join_parts(const std::string& name) {
+  Activation& value = activations_[name];
+  if (value.parts.empty()) return;
+  std::vector<int> layers;
+  for (const Activation& part : value.parts) {
+    source_ = part.layer;
+    stored_ = part.stored;
+    softmax_ = part.softmax;
+    apply_softmax();
+    const View view = straighten(part.view);
+    shape_input(Shape{view.features()});
+    layers.push_back(source_);
+  }
+  Draft draft;
+  draft.type = "concat";
+  const int64_t width = value.view.features();
+  add_join(std::move(draft), std::move(layers), Shape{width});
+  value.parts.clear();
+  value.view.order.clear();
+  value.layer = source_;
+  value.stored = stored_;
+  value.softmax = false;
+}
+
+}  // namespace ridgeline::onnx
