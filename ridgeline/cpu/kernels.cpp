@@ -32,6 +32,7 @@ Precisions on_cpu(Precisions precisions) {
 
 KernelTable kernels() {
   KernelTable table;
+  append(table, blocked_kernels());
   append(table, simd_kernels());
   append(table, onednn_kernels());
   append(table, onednn_recurrent_kernels());

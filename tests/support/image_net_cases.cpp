@@ -215,10 +215,26 @@ Case residual_net(DType dtype, const Image& in, int64_t channels, bool trains) {
   return net.done();
 }
 
+// Norms after convolutions with strides, whose windows leave pixels out, and a pool over odd
+// images.
+Case strided_net(DType dtype, int64_t channels) {
+  Net net(fmt::format("strided net of {} channels", channels), dtype, true, {5, 23, 18});
+  net.conv(channels, window(3, 2, 0));
+  net.batch_norm();
+  net.activation(ActivationKind::relu);
+  net.pool(Pool::max, window(2, 2, 0));
+  net.conv(channels + 3, window(2, 3, 1));
+  net.batch_norm();
+  net.activation(ActivationKind::relu);
+  net.conv(channels, window(5, 1, 2));
+  return net.done();
+}
+
 }  // namespace
 
 std::vector<Case> image_net_cases(DType dtype) {
   std::vector<Case> all;
+  for (const int64_t channels : {9, 33}) all.push_back(strided_net(dtype, channels));
   for (const bool trains : {true, false}) {
     all.push_back(residual_net(dtype, {3, 8, 12}, 16, trains));
     all.push_back(residual_net(dtype, {16, 4, 4}, 24, trains));

@@ -2,6 +2,7 @@
 
 #include "ridgeline/cpu/onednn/layout.h"
 
+#include <algorithm>
 #include <charconv>
 #include <optional>
 
@@ -33,6 +34,63 @@ std::optional<Parsed> parse(const Format& format) {
     return parsed;
   }
   return std::nullopt;
+}
+
+// The channels of a block; 0 for a layout without blocks.
+int64_t block_of(Tag tag) { return tag == Tag::nChw16c ? 16 : tag == Tag::nChw8c ? 8 : 0; }
+
+// Between plain images and blocks, which our own threads convert in a few microseconds: oneDNN's
+// first have to wake up.
+bool converts_blocks(const Value& value, const Format& from, const Format& to) {
+  if (value.dtype != DType::fp32 || value.shape.rank() != 2) return false;
+  if (from.empty() == to.empty()) return false;
+  const auto blocked = parse(from.empty() ? to : from);
+  return blocked && block_of(blocked->tag) > 0;
+}
+
+// One image. A few pixels at a time, so that those of all channels stay in the first-level cache.
+template <bool kToBlocks, typename Plain, typename Blocked>
+void convert_image(const Image& image, int64_t block, Plain* plain, Blocked* blocked) {
+  constexpr int64_t kPixels = 256;
+  const int64_t pixels = image.pixels(), blocks = (image.c + block - 1) / block;
+  for (int64_t b = 0; b < blocks; ++b, blocked += pixels * block) {
+    for (int64_t begin = 0; begin < pixels; begin += kPixels) {
+      const int64_t end = std::min(begin + kPixels, pixels);
+      for (int64_t k = 0; k < block; ++k) {
+        const int64_t c = b * block + k;
+        if constexpr (kToBlocks) {
+          for (int64_t p = begin; p < end; ++p) {
+            blocked[p * block + k] = c < image.c ? plain[c * pixels + p] : 0.0f;
+          }
+        } else {
+          if (c >= image.c) break;
+          for (int64_t p = begin; p < end; ++p) plain[c * pixels + p] = blocked[p * block + k];
+        }
+      }
+    }
+  }
+}
+
+std::unique_ptr<Step> prepare_blocks(const Span&, const Binding& binding) {
+  const bool to_blocks = binding.from().empty();
+  const Parsed blocked = *parse(to_blocks ? binding.to() : binding.from());
+  const Value value = binding.converted();
+  const int64_t block = block_of(blocked.tag), plain = blocked.image.numel();
+  const int64_t padded = (blocked.image.c + block - 1) / block * block * blocked.image.pixels();
+  return make_step([from = binding.read(value).as<float>(), to = binding.write(value).as<float>(),
+                    n = value.shape[0], image = blocked.image, block, plain, padded, to_blocks,
+                    &pool = cpu_runtime(binding.runtime()).pool()] {
+    constexpr int64_t kLeast = 4096;  // elements that are worth waking a thread for
+    pool.share(n, 1, kLeast / padded + 1, [&](Range images) {
+      for (int64_t i = images.begin; i < images.end; ++i) {
+        if (to_blocks) {
+          convert_image<true>(image, block, from + i * plain, to + i * padded);
+        } else {
+          convert_image<false>(image, block, to + i * plain, from + i * padded);
+        }
+      }
+    });
+  });
 }
 
 bool converts(const Value& value, const Format& from, const Format& to) {
@@ -95,12 +153,15 @@ bool add_use(std::vector<FormatUse>& uses, const Value& value, const dnnl::memor
   return true;
 }
 
-Kernel reorder_kernel() {
-  Kernel impl;
-  impl.name = "cpu.reorder.onednn";
-  impl.converts = converts;
-  impl.prepare = prepare_reorder;
-  return impl;
+KernelTable reorder_kernels() {
+  Kernel blocks, other;
+  blocks.name = "cpu.reorder.blocks";
+  blocks.converts = converts_blocks;
+  blocks.prepare = prepare_blocks;
+  other.name = "cpu.reorder.onednn";
+  other.converts = converts;
+  other.prepare = prepare_reorder;
+  return {blocks, other};
 }
 
 }  // namespace ridgeline::cpu

@@ -67,6 +67,6 @@ Kernel in_layout(const char* what, Layout layout, Covers covers, Prepare prepare
 }
 
 // Converts between plain and blocked images, and between two kinds of blocks.
-Kernel reorder_kernel();
+KernelTable reorder_kernels();
 
 }  // namespace ridgeline::cpu

@@ -62,11 +62,13 @@ void exact_statistics(const float* x, int64_t pixels, int64_t block, double& mea
 
 // An image at a time, twice: the second pass finds it in the cache. Images are added up in double.
 // So are the pixels of an image whose sums overflow in float, as squares of numbers above 1e19 do.
-void statistics(const BlockedNormShape& s, const float* x, Range samples,
+void statistics(const BlockedNormShape& s, const float* x, Range samples, int64_t others,
                 const ChannelStatistics& to) {
   const int64_t lanes = norm_lanes();
-  std::fill_n(to.mean, s.padded(), 0.0);
-  std::fill_n(to.squares, s.padded(), 0.0);
+  if (others == 0) {
+    std::fill_n(to.mean, s.padded(), 0.0);
+    std::fill_n(to.squares, s.padded(), 0.0);
+  }
   const double pixels = double(s.pixels());
   for_channels(s, samples, [&](int64_t at, int64_t, int64_t c) HWY_ATTR {
     const V sum = sum_pixels(x + at, s.pixels(), s.block,
@@ -81,7 +83,8 @@ void statistics(const BlockedNormShape& s, const float* x, Range samples,
     hn::Store(squares, kTag, deviations);
     const bool finite = hn::AllTrue(kTag, hn::IsFinite(squares));
     // How many samples came before follows from the place.
-    const double before = double(at / (s.padded() * s.pixels()) - samples.begin) * pixels;
+    const int64_t sample = at / (s.padded() * s.pixels());
+    const double before = double(others + sample - samples.begin) * pixels;
     for (int64_t k = 0; k < lanes; ++k) {
       double own_mean = double(means[k]), own_squares = double(deviations[k]);
       if (!finite) exact_statistics(x + at + k, s.pixels(), s.block, own_mean, own_squares);
@@ -151,19 +154,33 @@ void forward(const BlockedNormArgs& g, Range samples) {
   });
 }
 
-// The gradient of a window: that of the ReLU's input at the first largest output, zero if that
-// output is zero.
+using VI = hn::Vec<hn::RebindToSigned<Tag<float>>>;
+constexpr hn::RebindToSigned<Tag<float>> kIntegers;
+constexpr hn::Rebind<uint8_t, Tag<float>> kBytes;
+
+// Returns which pixel of a window receives its gradient: the first of the largest outputs of the
+// ReLU, none (4) if these are zero.
+HWY_INLINE VI chosen_pixel(const Square& a) {
+  const V most = a.largest();
+  VI chosen = hn::Set(kIntegers, 4);
+  RIDGELINE_UNROLL
+  for (int k = 3; k >= 0; --k) {
+    const auto here = hn::RebindMask(kIntegers, hn::Eq(a.at[k], most));
+    chosen = hn::IfThenElse(here, hn::Set(kIntegers, k), chosen);
+  }
+  const auto any = hn::RebindMask(kIntegers, hn::Gt(most, hn::Zero(kTag)));
+  return hn::IfThenElse(any, chosen, hn::Set(kIntegers, 4));
+}
+
+// The gradient of the ReLU's input in a window.
 struct WindowGrad {
   V d[4];
 
-  HWY_INLINE WindowGrad(const Square& a, V dy) {
-    const V most = a.largest();
-    V left = hn::IfThenElseZero(hn::Gt(most, hn::Zero(kTag)), dy);
+  HWY_INLINE WindowGrad(VI chosen, V dy) {
     RIDGELINE_UNROLL
     for (int k = 0; k < 4; ++k) {
-      const auto here = hn::Eq(a.at[k], most);
-      d[k] = hn::IfThenElseZero(here, left);
-      left = hn::IfThenZeroElse(here, left);
+      const auto here = hn::RebindMask(kTag, hn::Eq(chosen, hn::Set(kIntegers, k)));
+      d[k] = hn::IfThenElseZero(here, dy);
     }
   }
 };
@@ -185,7 +202,9 @@ void sums(const BlockedNormGradArgs& g, Range samples, double* dbeta, double* dg
     for_windows(
         s, at, at_pooled,
         [&](int64_t from, int64_t to) HWY_ATTR {
-          const WindowGrad grad(Square::load(g.a + from, row, s.block), hn::LoadU(kTag, g.dy + to));
+          const VI chosen = chosen_pixel(Square::load(g.a + from, row, s.block));
+          hn::StoreU(hn::DemoteTo(kBytes, chosen), kBytes, g.chosen + to);
+          const WindowGrad grad(chosen, hn::LoadU(kTag, g.dy + to));
           const Square x = Square::load(g.x + from, row, s.block);
           RIDGELINE_UNROLL
           for (int k = 0; k < 4; ++k) add(grad.d[k], x.at[k]);
@@ -207,7 +226,7 @@ void sums(const BlockedNormGradArgs& g, Range samples, double* dbeta, double* dg
 
 void grad(const BlockedNormGradArgs& g, Range samples) {
   const BlockedNormShape& s = g.shape;
-  const int64_t row = s.w * s.block;
+  const int64_t row = s.w * s.block, skipped = g.dx_first * s.padded() * s.pixels();
   for_channels(s, samples, [&](int64_t at, int64_t at_pooled, int64_t c) HWY_ATTR {
     const V mean = hn::LoadU(kTag, g.mean + c), rstd = hn::LoadU(kTag, g.rstd + c);
     const V scale = hn::LoadU(kTag, g.scale + c), offset = hn::LoadU(kTag, g.offset + c);
@@ -219,18 +238,18 @@ void grad(const BlockedNormGradArgs& g, Range samples) {
     for_windows(
         s, at, at_pooled,
         [&](int64_t from, int64_t to) HWY_ATTR {
-          const WindowGrad window(Square::load(g.a + from, row, s.block),
+          const WindowGrad window(hn::PromoteTo(kIntegers, hn::LoadU(kBytes, g.chosen + to)),
                                   hn::LoadU(kTag, g.dy + to));
           Square x = Square::load(g.x + from, row, s.block);
           RIDGELINE_UNROLL
           for (int k = 0; k < 4; ++k) x.at[k] = input(window.d[k], x.at[k]);
-          x.store(g.dx + from, row, s.block);
+          x.store(g.dx + (from - skipped), row, s.block);
         },
         [&](int64_t from) HWY_ATTR {
           const V d = s.pooled
                           ? hn::Zero(kTag)
                           : relu_grad(hn::LoadU(kTag, g.a + from), hn::LoadU(kTag, g.dy + from));
-          hn::StoreU(input(d, hn::LoadU(kTag, g.x + from)), kTag, g.dx + from);
+          hn::StoreU(input(d, hn::LoadU(kTag, g.x + from)), kTag, g.dx + (from - skipped));
         });
   });
 }

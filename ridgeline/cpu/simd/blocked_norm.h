@@ -18,6 +18,7 @@ struct BlockedNormShape {
   int64_t padded() const { return blocks() * block; }  // channels with padding
   int64_t pixels() const { return h * w; }
   double count() const { return double(n) * double(pixels()); }  // numbers per channel
+  int64_t pooled_numbers() const { return pooled ? n * padded() * (h / 2) * (w / 2) : 0; }
 };
 
 // Mean and sum of squared deviations of each channel over some samples: [padded] each.
@@ -40,12 +41,18 @@ struct BlockedNormGradArgs {
   BlockedNormShape shape;
   const float *x, *a, *dy;  // dy is that of the pool, or of the ReLU without one
   float* dx;                // blocked
+  int64_t dx_first = 0;     // the sample at dx[0]
   const float *mean, *rstd, *scale, *offset, *slope;  // [padded]
+  // With a pool, like dy: which of a window's pixels receives its gradient (4: none). sums() writes
+  // it, so that grad() need not read `a` from memory again.
+  uint8_t* chosen;
 };
 
 struct BlockedNormFunctions {
   int64_t (*lanes)();  // of a vector; a block is a multiple of it
-  void (*statistics)(const BlockedNormShape&, const float* x, Range samples,
+  // Adds the samples to the statistics of `before` others of the same thread; writes them if there
+  // were none.
+  void (*statistics)(const BlockedNormShape&, const float* x, Range samples, int64_t before,
                      const ChannelStatistics& to);
   void (*forward)(const BlockedNormArgs&, Range samples);
   // dbeta = sum d and dgamma = sum d * (x - mean) * rstd: [padded] each, written.

@@ -200,11 +200,41 @@ Kernel grad_w() {
   return kernel;
 }
 
+Kernel max_pool() {
+  Kernel kernel;
+  kernel.name = "cpu.max_pool.simd";
+  kernel.covers = [](const RemainingOps& rest) {
+    std::string reason = refuses(rest, &MaxPool::x);
+    const Slide two{2, 2, 0, 1};
+    if (reason.empty() && rest.get<MaxPool>(0)->shape.window != Window{two, two}) {
+      reason = "takes pools of 2 x 2 with stride 2";
+    }
+    return reason.empty() ? Cover::of(1) : Cover::no(std::move(reason));
+  };
+  kernel.prepare = [](const Span& span, const Binding& binding) {
+    const auto& op = span.get<MaxPool>(0);
+    return with_type(op.x.dtype, [&](auto zero) -> std::unique_ptr<Step> {
+      using T = decltype(zero);
+      const Image in = op.shape.in;
+      return make_step([x = binding.read(op.x).as<T>(), y = binding.write(op.y).as<T>(), in,
+                        planes = op.n() * in.c, out = op.shape.out().pixels(),
+                        &pool = cpu_runtime(binding.runtime()).pool()] {
+        pool.share(planes, 1, kLeastElements / in.pixels() + 1, [&](Range part) {
+          for (int64_t p = part.begin; p < part.end; ++p) {
+            direct_functions<T>().pool(x + p * in.pixels(), in.h, in.w, y + p * out);
+          }
+        });
+      });
+    });
+  };
+  return kernel;
+}
+
 }  // namespace
 
 KernelTable conv_kernels() {
-  KernelTable table = computing_in(kFloatAndDouble,
-                                   {chain_kernel(), pool_sparse_grad_kernel(), grad_x(), grad_w()});
+  KernelTable table = computing_in(
+      kFloatAndDouble, {chain_kernel(), pool_sparse_grad_kernel(), grad_x(), grad_w(), max_pool()});
   const KernelTable convs{
       conv_kernel("cpu.conv2d_pool.winograd1d", ConvReach::pooled, ConvAlgorithm::winograd1d),
       conv_kernel("cpu.conv2d_pool.direct", ConvReach::pooled, ConvAlgorithm::direct),

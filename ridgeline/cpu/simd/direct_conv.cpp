@@ -150,7 +150,31 @@ void direct_image(const DirectArgs<T>& args, const T* x, T* y, T* scratch) {
 }
 
 template <typename T>
-constexpr DirectFunctions<T> kDirect{direct_image<T>};
+void pool_plane(const T* x, int64_t h, int64_t w, T* y) {
+  const Tag<T> d;
+  const int64_t lanes = int64_t(hn::Lanes(d)), wide = w / 2;
+  for (int64_t p = 0; p < h / 2; ++p, x += 2 * w, y += wide) {
+    for (int64_t q = 0; q < wide; q += lanes) {
+      const auto larger = [&](const T* row) HWY_ATTR {
+#if HWY_TARGET == HWY_SCALAR
+        return nan_max(d, hn::LoadU(d, row + 2 * q), hn::LoadU(d, row + 2 * q + 1));
+#else
+        const int64_t left = 2 * (wide - q);
+        const auto first = hn::FirstN(d, size_t(std::min(left, lanes)));
+        const auto second = hn::FirstN(d, size_t(std::clamp<int64_t>(left - lanes, 0, lanes)));
+        const Vec<T> a = hn::MaskedLoad(first, d, row + 2 * q);
+        const Vec<T> b = hn::MaskedLoad(second, d, row + 2 * q + lanes);
+        return nan_max(d, hn::ConcatEven(d, b, a), hn::ConcatOdd(d, b, a));
+#endif
+      };
+      const auto live = hn::FirstN(d, size_t(std::min(lanes, wide - q)));
+      hn::BlendedStore(nan_max(d, larger(x), larger(x + w)), live, d, y + q);
+    }
+  }
+}
+
+template <typename T>
+constexpr DirectFunctions<T> kDirect{direct_image<T>, pool_plane<T>};
 
 }  // namespace direct_conv
 

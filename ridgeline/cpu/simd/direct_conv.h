@@ -67,6 +67,8 @@ template <typename T>
 struct DirectFunctions {
   // Maps one image x[c, h, w] to y[k, out_h, out_w], or half of both with a pool.
   void (*image)(const DirectArgs<T>& args, const T* x, T* y, T* scratch);
+  // The max pool of 2 x 2 of x[h, w].
+  void (*pool)(const T* x, int64_t h, int64_t w, T* y);
 };
 template <typename T>
 const DirectFunctions<T>& direct_functions();
