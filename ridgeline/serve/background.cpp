@@ -1,5 +1,9 @@
 #include "ridgeline/serve/background.h"
 
+#include <exception>
+
+#include "ridgeline/core/file.h"
+
 namespace ridgeline::serve {
 
 Background::Background() : thread_([this] { work(); }) {}
@@ -33,7 +37,13 @@ void Background::work() {
       task = std::move(tasks_.front());
       tasks_.pop_front();
     }
-    task();
+    try {
+      task();
+    } catch (const std::exception& error) {
+      write_stderr("ridgeline: warning: models were not looked at or loaded: ");
+      write_stderr(error.what());
+      write_stderr("\n");
+    }
   }
 }
 

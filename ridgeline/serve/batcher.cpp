@@ -7,6 +7,27 @@
 #include "ridgeline/core/failure.h"
 
 namespace ridgeline::serve {
+namespace {
+
+void fail(Job& job, std::string_view why) noexcept {
+  try {
+    job.error = why;
+  } catch (const std::bad_alloc&) {
+    job.error = "out of memory";  // so short that it needs none
+  }
+}
+
+// Never empty.
+std::string reason(const std::exception& error) noexcept {
+  try {
+    std::string why = failure_of(error).message;
+    return why.empty() ? "unknown" : why;
+  } catch (const std::bad_alloc&) {
+    return "out of memory";
+  }
+}
+
+}  // namespace
 
 Batcher::Batcher(const MakeEngine& make, const BatchOptions& options,
                  std::shared_ptr<ModelMetrics> metrics)
@@ -145,7 +166,7 @@ void Batcher::drop(Job* first) {
     (job->abandoned ? metrics_->abandoned : metrics_->expired)
         .fetch_add(1, std::memory_order_relaxed);
     job->overloaded = true;
-    job->error = "the request waited for longer than its timeout";
+    fail(*job, "the request waited for longer than its timeout");
   }
   finish(first);
 }
@@ -165,10 +186,8 @@ void Batcher::launch(Instance& instance, Job* first) {
       launch_together(instance, first, count);
     }
   } catch (const std::exception& error) {
-    for (Job* job = first; job != nullptr; job = job->next) {
-      job->error = failure_of(error).message;
-      if (job->error.empty()) job->error = "unknown";
-    }
+    const std::string why = reason(error);
+    for (Job* job = first; job != nullptr; job = job->next) fail(*job, why);
   }
   metrics_->compute_seconds.observe(seconds(Clock::now() - begin));
   metrics_->samples.fetch_add(uint64_t(count), std::memory_order_relaxed);

@@ -9,6 +9,8 @@
 #include <boost/asio/write.hpp>
 #include <cerrno>
 #include <iterator>
+#include <limits>
+#include <thread>
 
 #include "ridgeline/serve/inflate.h"
 
@@ -40,9 +42,19 @@ void forget_large(T& memory) {
 
 }  // namespace
 
-void IoThread::start_sweeping() {
+void IoThread::keep_sweeping() {
+  if (sweeps_) return;
   swept_ = Clock::now();
-  sweep();
+  set_timer();
+}
+
+void IoThread::set_timer() {
+  timer_.expires_after(kSweepTime);
+  timer_.async_wait([this](const error_code& error) {
+    sweeps_ = false;
+    if (!error) sweep();
+  });
+  sweeps_ = true;
 }
 
 void IoThread::sweep() {
@@ -61,19 +73,17 @@ void IoThread::sweep() {
   }
   log.flush();
   state.refresh();
-  timer_.expires_after(kSweepTime);
-  timer_.async_wait([this](const error_code& error) {
-    if (!error) sweep();
-  });
+  if (!state.due.empty()) compute_soon();  // left behind when memory was short
+  set_timer();
 }
 
 void IoThread::compute_soon() {
   if (compute_posted) return;
-  compute_posted = true;
   asio::post(context, [this] {
     compute_posted = false;
     state.compute();
   });
+  compute_posted = true;
 }
 
 Connection::Connection(IoThread& io, Socket socket) : io_(io), socket_(std::move(socket)) {
@@ -249,7 +259,13 @@ void Connection::dispatch() {
   self_ = shared_from_this();
   const std::shared_ptr<Connection> self = self_;
   io_.state.queued = false;
-  const bool ready = io_.server.router.handle(*this, io_.state);
+  bool ready = true;
+  try {
+    ready = io_.server.router.handle(*this, io_.state);
+  } catch (...) {
+    self_.reset();
+    throw;
+  }
   if (!io_.state.due.empty()) io_.compute_soon();
   if (io_.state.queued) watch_peer();
   if (!ready) return;  // another thread may own it now
@@ -271,25 +287,45 @@ void Connection::watch_peer() {
   });
 }
 
-void Connection::computed() noexcept {
-  asio::dispatch(io_.context, [self = std::move(self_)] {
+void Connection::computed() noexcept { answer_on_own_thread(true); }
+void Connection::answered() noexcept { answer_on_own_thread(false); }
+
+// Only the connection's own thread may use it, and end it: it keeps itself until that thread has
+// it. Without the memory to pass it on, this thread waits for some.
+void Connection::answer_on_own_thread(bool computed) noexcept {
+  const auto answer = [this, computed]() noexcept {
+    const std::shared_ptr<Connection> self = std::move(self_);
     try {
-      self->io_.server.router.complete(*self);
+      if (computed) io_.server.router.complete(*this);
+      send();
     } catch (const std::exception&) {
-      Router::answer_error(*self, 503, "out of memory");
+      answer_without_memory();
     }
-    self->send();
-  });
+  };
+  for (;;) {
+    try {
+      return asio::dispatch(io_.context, answer);
+    } catch (const std::exception&) {
+      std::this_thread::sleep_for(kSweepTime);
+    }
+  }
 }
 
-void Connection::answered() noexcept {
-  asio::dispatch(io_.context, [self = std::move(self_)] { self->send(); });
+// Closes the connection if even this needs too much memory.
+void Connection::answer_without_memory() noexcept {
+  try {
+    Router::answer_error(*this, 503, "out of memory");
+    send();
+  } catch (const std::exception&) {
+    close();
+  }
 }
 
 // Compresses the response if the client accepts gzip and it saves something.
 void Connection::compress_reply() {
-  constexpr size_t kWorthwhile = 1024;
-  if (status != 200 || reply.size() < kWorthwhile || !accepts_gzip(accept_encoding)) return;
+  constexpr size_t kWorthwhile = 1024, kMost = std::numeric_limits<int32_t>::max();  // for zlib
+  if (status != 200 || reply.size() < kWorthwhile || reply.size() > kMost) return;
+  if (!accepts_gzip(accept_encoding)) return;
   reply = deflate_body(reply);
   headers += "Content-Encoding: gzip\r\n";
 }

@@ -42,7 +42,8 @@ struct IoThread {
   IoThread(ServerContext& server, size_t number)
       : server(server), state(server.options, server.repository, number), log(server.log) {}
 
-  void start_sweeping();
+  // Looks at all connections ten times a second. Called again after a handler has thrown.
+  void keep_sweeping();
   // Computes the submitted jobs once all requests that have arrived are read.
   void compute_soon();
 
@@ -56,8 +57,10 @@ struct IoThread {
 
  private:
   void sweep();
+  void set_timer();
   asio::steady_timer timer_{context};
   Clock::time_point swept_;
+  bool sweeps_ = false;  // the timer is set
 };
 
 // The body of a request: a string that grows as data arrives, whatever length was announced.
@@ -138,6 +141,8 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   void watch_peer();
   void compress_reply();
   void send();
+  void answer_on_own_thread(bool computed) noexcept;
+  void answer_without_memory() noexcept;
   void on_written(const error_code& error, size_t bytes);
   void next_request();
   void end();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ridgeline/core/error.h"
+#include "ridgeline/core/file.h"
 #include "ridgeline/core/thread_pool.h"
 #include "ridgeline/serve/connection.h"
 
@@ -31,10 +32,8 @@ class HttpServer::Impl {
     acceptor_.emplace(threads_.front()->context);
     retry_.emplace(threads_.front()->context);
     listen();
-    accept();
     for (const auto& each : threads_) {
-      each->start_sweeping();
-      running_.emplace_back([io = each.get()] { io->context.run(); });
+      running_.emplace_back([this, io = each.get()] { run(*io); });
     }
   }
 
@@ -60,6 +59,23 @@ class HttpServer::Impl {
   }
 
  private:
+  // A handler that throws, as when memory is short, ends its own connection at most.
+  void run(IoThread& io) {
+    for (;;) {
+      try {
+        io.keep_sweeping();
+        if (&io == threads_.front().get() && !accepts_ && acceptor_->is_open()) accept();
+        io.context.run();
+        return;
+      } catch (const std::exception& error) {
+        write_stderr("ridgeline: warning: a connection was cut off: ");
+        write_stderr(dynamic_cast<const std::bad_alloc*>(&error) ? "out of memory" : error.what());
+        write_stderr("\n");
+        std::this_thread::sleep_for(kRetryTime);
+      }
+    }
+  }
+
   void listen() {
     const ServeOptions& options = server_.options;
     error_code error;
@@ -91,6 +107,7 @@ class HttpServer::Impl {
     IoThread& io = *threads_[next_];
     next_ = (next_ + 1) % threads_.size();
     acceptor_->async_accept(io.context, [this, &io](const error_code& error, Socket socket) {
+      accepts_ = false;
       if (!acceptor_->is_open()) return;
       if (error) return accept_later();
       Metrics& metrics = server_.metrics;
@@ -106,14 +123,17 @@ class HttpServer::Impl {
       }
       accept();
     });
+    accepts_ = true;
   }
 
   // Usually there are too many open files, some of which will be closed.
   void accept_later() {
     retry_->expires_after(kRetryTime);
     retry_->async_wait([this](const error_code& error) {
+      accepts_ = false;
       if (!error && acceptor_->is_open()) accept();
     });
+    accepts_ = true;
   }
 
   ServerContext server_;
@@ -123,6 +143,7 @@ class HttpServer::Impl {
   std::vector<std::thread> running_;
   int port_ = 0;
   size_t next_ = 0;
+  bool accepts_ = false;  // a connection, now or later; used by the first thread only
 };
 
 HttpServer::HttpServer(const ServeOptions& options, Router& router, const Repository& repository,

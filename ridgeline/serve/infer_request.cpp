@@ -341,6 +341,17 @@ void read_raw(std::span<const uint8_t> body, const Reading& reading, InferReques
   all_outputs(true, reading.outputs, to.outputs);
 }
 
+// The parser keeps a dozen times the memory of the largest text that it has read; every thread of
+// connections has one.
+struct ForgetLarge {
+  dom::parser& parser;
+  size_t length;
+  ~ForgetLarge() {
+    constexpr size_t kLarge = size_t{1} << 20;
+    if (length > kLarge) parser = dom::parser();
+  }
+};
+
 }  // namespace
 
 struct RequestParser::Json {
@@ -366,6 +377,7 @@ void RequestParser::parse(std::string& body, std::optional<size_t> header_length
   const auto* bytes = reinterpret_cast<const uint8_t*>(body.data());
   Reading reading{{bytes + length, body.size() - length}, inputs, outputs, most_bytes_};
   if (length == 0 && header_length) return read_raw(reading.binary, reading, to);
+  const ForgetLarge forget{json_->parser, length};
   dom::element root;
   if (const auto error = json_->parser.parse(body.data(), length, false).get(root)) {
     refuse(400, "the body is not JSON: {}", simdjson::error_message(error));

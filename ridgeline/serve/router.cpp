@@ -73,6 +73,22 @@ void RouterState::refresh() {
   generation = now;
 }
 
+void RouterState::add_due(Exchange& exchange) noexcept {
+  Job* job = &exchange;
+  try {
+    const auto of_model = std::ranges::find(due, exchange.model.get(),
+                                            [](const Due& each) { return each.model.get(); });
+    if (of_model != due.end()) {
+      of_model->jobs.push_back(job);
+    } else {
+      due.push_back({exchange.model, {job}});
+    }
+  } catch (const std::exception&) {  // without memory for the list, it is computed alone
+    const std::shared_ptr<const ServedModel> model = exchange.model;
+    model->batcher().compute({&job, 1}, thread);
+  }
+}
+
 void RouterState::compute() {
   // Answers may bring new requests of the same connections, which are appended to the list.
   for (size_t i = 0; i < due.size(); ++i) {
@@ -90,13 +106,17 @@ Router::Router(const ServeOptions& options, Repository& repository, Metrics& met
       background_(background),
       tokens_(std::make_shared<const Tokens>()) {}
 
-void Router::answer_error(Exchange& exchange, int status, std::string_view message) {
+void Router::answer_error(Exchange& exchange, int status, std::string_view message) noexcept {
   exchange.status = status;
   exchange.content_type = kJson;
   exchange.headers.clear();
-  if (status == 401) exchange.headers = "WWW-Authenticate: Bearer\r\n";
-  if (status == 503) exchange.headers = "Retry-After: 1\r\n";
-  exchange.reply = error_body(message);
+  exchange.reply.clear();
+  try {
+    if (status == 401) exchange.headers = "WWW-Authenticate: Bearer\r\n";
+    if (status == 503) exchange.headers = "Retry-After: 1\r\n";
+    exchange.reply = error_body(message);
+  } catch (const std::exception&) {  // memory is short: the status has to do
+  }
 }
 
 bool Router::handle(Exchange& exchange, RouterState& state) {
@@ -252,6 +272,11 @@ bool Router::start_infer(Exchange& exchange, RouterState& state) {
   state.parser.parse(exchange.body, parse_length(exchange.header_length), model.inputs().accepted(),
                      model.outputs().declared(), exchange.infer);
   exchange.count = model.inputs().prepare(exchange.infer, options_.most_tensors, exchange.samples);
+  const size_t most = options_.most_tensors / (size_t(model.outputs().width()) * sizeof(float));
+  if (size_t(exchange.count) > most) {
+    refuse(413, "at most {} samples fit into one request: their outputs are larger than its inputs",
+           most);
+  }
   const QueueWishes& wishes = exchange.infer.queue;
   exchange.priority = wishes.priority == 0 ? Priority::normal : Priority(wishes.priority - 1);
   exchange.deadline = wishes.timeout == 0
@@ -265,12 +290,7 @@ bool Router::start_infer(Exchange& exchange, RouterState& state) {
       state.queued = true;
       break;
     case Batcher::Accepted::by_caller:
-      for (auto& each : state.due) {
-        if (each.model.get() != &model) continue;
-        each.jobs.push_back(&exchange);
-        return false;
-      }
-      state.due.push_back({exchange.model, {&exchange}});
+      state.add_due(exchange);
       break;
   }
   return false;

@@ -24,6 +24,8 @@ struct RouterState {
 
   // Checks whether models have changed.
   void refresh();
+  // Keeps a submitted job for compute().
+  void add_due(Exchange& exchange) noexcept;
   // Computes the jobs that were submitted for this thread.
   void compute();
 
@@ -56,7 +58,7 @@ class Router {
 
   // Writes a response with the error's sentence. Connections use it too, for a request that is not
   // HTTP.
-  static void answer_error(Exchange& exchange, int status, std::string_view message);
+  static void answer_error(Exchange& exchange, int status, std::string_view message) noexcept;
 
   void set_ready(bool ready) { ready_.store(ready); }
   void set_tokens(Tokens tokens) {

@@ -272,6 +272,23 @@ TEST_F(TableTest, ReadsTheSameHoweverItIsWritten) {
   }
 }
 
+// Memory for so many columns would be a thousand times the file's size.
+TEST_F(TableTest, RefusesLinesOfMillionsOfCells) {
+  const std::string line(size_t{1} << 20, ',');
+  refuse(line + "\n" + line + "\n", {"1048576 cells", "','"});
+  refuse("a\n" + line + "\n", {"1048576 cells"});
+}
+
+TEST_F(TableTest, ReadsMoreColumnsThanABlockHasCells) {
+  const size_t columns = 100'000;
+  std::string line = "1";
+  for (size_t i = 1; i < columns; ++i) line += fmt::format(",{}", i % 10);
+  const FieldSet set = read(line + "\n" + line + "\n" + line + "\n");
+  ASSERT_EQ(set.fields().size(), columns);
+  EXPECT_EQ(set.size(), 3);
+  EXPECT_THAT(doubles(set.fields()[99'999]), ElementsAre(9, 9, 9));
+}
+
 class JsonTableTest : public TableTest {
  protected:
   FieldSet read(std::string_view bytes, const TableOptions& options = {}) {
@@ -319,6 +336,24 @@ TEST_F(JsonTableTest, FlattensObjects) {
   EXPECT_EQ(doubles(set.field("p.at.x"))[1], 1.5);
   EXPECT_TRUE(std::isnan(doubles(set.field("p.at.x"))[2]));
   EXPECT_THAT(*set.field("p.at.v").offsets, ElementsAre(0, 0, 2, 4));
+}
+
+// A cell of every line for every key, and the keys around it in the name of every key, would take
+// thousands of times the file's size.
+TEST_F(JsonTableTest, RefusesKeysThatTakeTooMuchMemory) {
+  std::string own_keys, long_key = fmt::format("{{\"{}\": {{", std::string(100'000, 'x'));
+  for (int i = 0; i < 6000; ++i) own_keys += fmt::format("{{\"k{}\": 1}}\n", i);
+  for (int i = 0; i < 6000; ++i) long_key += fmt::format("\"{}\": 1, ", i);
+  refuse(own_keys, {"line 4", "a line has 1.0", "same keys"});
+  refuse(long_key + "\"last\": 1}}\n", {"line 1", "too long"});
+}
+
+TEST_F(JsonTableTest, ReadsManyKeysOfFewLines) {
+  std::string line = "{\"outer\": {";
+  for (int i = 0; i < 5000; ++i) line += fmt::format("\"key{}\": {}, ", i, i);
+  const FieldSet set = read(line + "\"last\": 1}}\n" + "{\"outer\": {\"key7\": 3}}\n");
+  EXPECT_EQ(set.fields().size(), 5001u);
+  EXPECT_EQ(doubles(set.field("outer.key7"))[1], 3);
 }
 
 TEST_F(JsonTableTest, NamesLineAndKeyOfWhatIsWrong) {

@@ -5,9 +5,12 @@ with RIDGELINE, BUILD_DIR and SOURCE_DIR set as ctest does. Prints what was trie
 
 import argparse
 import collections
+import gzip
+import http.client
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -173,6 +176,86 @@ def leaks(folder, arguments, places, name, tried):
         tried[f"leaks looked for in {name}"] += 1
 
 
+class Served:
+    """A server whose requests go over new and kept connections; `fails` is the allocation that fails."""
+
+    def __init__(self, folder, fails=0, sites=None):
+        more = {"RIDGELINE_FAIL_ALLOC_SITES": str(sites)} if sites else {}
+        self.process = subprocess.Popen(
+            [tool.TOOL, "serve", folder / "model", "--port", "0", "--no-tune", "--io-threads", "1", "--access-log",
+             folder / "log"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            env=tool.environment(LD_PRELOAD=shim("alloc"), RIDGELINE_FAIL_ALLOC=str(fails), **more))
+        self.port = None  # it did not start
+        for line in self.process.stderr:
+            if found := re.search(r"on http://\S+:(\d+)$", line):
+                self.port = int(found.group(1))
+                break
+        pixels = list((folder.data / "t10k-images-idx3-ubyte").read_bytes()[16:16 + 36 * 40])
+        tensor = {"name": "input", "shape": [40, 6, 6], "datatype": "UINT8", "data": pixels}
+        self.body = json.dumps({"inputs": [tensor]})
+
+    def ask(self, connection, method, path, body=None, headers={}):
+        """The status, or None if the connection was cut off."""
+        try:
+            connection.request(method, path, body, headers)
+            answer = connection.getresponse()
+            answer.read()
+            return answer.status
+        except (OSError, http.client.HTTPException):
+            connection.close()  # the next request opens another
+            return None
+
+    def requests(self):
+        kept = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        zipped = gzip.compress(self.body.encode())
+        return [self.ask(kept, "POST", "/v2/models/model/infer", self.body),
+                self.ask(kept, "POST", "/v2/models/model/infer", zipped,
+                         {"Content-Encoding": "gzip", "Accept-Encoding": "gzip"}),
+                self.ask(kept, "GET", "/v2/models/model"), self.ask(kept, "GET", "/metrics"),
+                self.ask(kept, "POST", "/v2/repository/models/model/load"),
+                self.ask(kept, "POST", "/v2/models/model/infer", "{")]
+
+    def end(self):
+        self.process.send_signal(signal.SIGTERM)
+        said = self.process.communicate(timeout=60)[1]
+        return self.process.returncode, said
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+
+
+def serving(folder, most):
+    """A failing allocation at each place where a server makes one to answer: that answer may fail, the next ones do
+    not."""
+    tried = collections.Counter()
+    good, sites = [200] * 5 + [400], folder / "sites"
+    with Served(folder, sites=sites) as server:
+        before = len(sites.read_text().split())
+        assert server.requests() == good
+        places = list(map(int, sites.read_text().split()))[before:]
+        code, said = server.end()
+        assert code == 0, said
+    for at in places if most == 0 else random.Random(7).sample(places, min(most, len(places))):
+        with Served(folder, at) as server:
+            if server.port is None:  # allocations of threads are not always in the same order
+                assert server.process.wait() == 6, f"serve, allocation {at}: exit {server.process.returncode}"
+                tried["allocations of serve that ended its start"] += 1
+                continue
+            first = server.requests()
+            second = server.requests()
+            code, said = server.end()
+        what = f"serve, allocation {at}: {first}, then {second}, exit {code}: {said}"
+        assert second == good and code == 0, what
+        assert sum(status not in (200, 400) for status in first) <= 1, what
+        tried["allocations of serve"] += 1
+        tried["allocations of serve that failed a request"] += first != good
+    return tried
+
+
 def processes(session):
     """Those that belong to a session."""
     found = []
@@ -263,7 +346,7 @@ def main():
     parser.add_argument("--allocations", type=int, default=15)
     parser.add_argument("--kills", type=int, default=3)
     parser.add_argument("--ranks", type=int, default=1, help="of the runs whose saves fail, and that are killed")
-    parser.add_argument("--only", choices=("saves", "replaced", "allocations", "kills"))
+    parser.add_argument("--only", choices=("saves", "replaced", "allocations", "serving", "kills"))
     given = parser.parse_args()
     if tool.sanitized():
         print("skipped: a sanitizer's library would have to be loaded first")
@@ -274,6 +357,7 @@ def main():
         tool.run("train", folder.config, "--quiet", "--out", folder / "model", *SIZES)
         parts = {"saves": lambda: saves.each(given.every), "replaced": lambda: saves.replaced(given.every),
                  "allocations": lambda: allocations(folder, given.allocations),
+                 "serving": lambda: serving(folder, given.allocations),
                  "kills": lambda: kills(folder, given.kills, given.ranks)}
         for part in [given.only] if given.only else parts:
             for what, times in parts[part]().items():

@@ -121,19 +121,24 @@ class Net:
             key, values = PARAMETERS[layer["type"]]
             layer[key] = self.draw.choice(values)
 
-    def maybe_norm(self, dims=1):
+    def maybe_norm(self, size=()):
+        """`size` is that of a channel. A normalisation of one number gives zero but for rounding, and whether that is
+        above a kink of the activation after it is chance: it takes all dimensions, or fewer groups."""
         norm = self.draw.choice((None, "batchnorm", "layernorm", "groupnorm", "rmsnorm"))
-        channels = self.layers[-1].get("out")
+        channels, dims = self.layers[-1].get("out"), len(size) + 1
+
+        def drawn():
+            last = self.draw.randrange(0, dims + 1)
+            return 0 if 0 < last < dims and np.prod(size[-last:]) == 1 else last
         if norm == "batchnorm":
             self.add({"type": norm, "momentum": self.draw.choice((0.1, 0.3)), "affine": self.draw.random() < 0.8})
         elif norm == "layernorm":
-            self.add({"type": norm, "dims": self.draw.randrange(0, dims + 1)})
+            self.add({"type": norm, "dims": drawn()})
         elif norm == "groupnorm":
-            # A group of one number has no deviation, and what its gradient is but for rounding is zero.
-            groups = [g for g in range(1, channels + 1) if channels % g == 0 and (dims > 1 or g < channels)]
+            groups = [g for g in range(1, channels + 1) if channels % g == 0 and (np.prod(size) > 1 or g < channels)]
             self.add({"type": norm, "groups": self.draw.choice(groups or [1]), "affine": self.draw.random() < 0.8})
         elif norm == "rmsnorm":
-            self.add({"type": norm, "dims": self.draw.randrange(0, dims + 1), "affine": self.draw.random() < 0.8})
+            self.add({"type": norm, "dims": drawn(), "affine": self.draw.random() < 0.8})
 
     def mlp(self):
         self.sample = self.draw.choice(((7,), (5, 6), (33,), (3, 4, 5)))
@@ -168,7 +173,7 @@ class Net:
             self.add({"type": "conv" + name, "out": out, "groups": groups, **window})
             channels = out
             if self.draw.random() < 0.6:
-                self.maybe_norm(dims=axes + 1)
+                self.maybe_norm(size)
             if self.draw.random() < 0.9:
                 self.activation()
             if self.draw.random() < 0.4 and min(size) > 1:
@@ -235,7 +240,7 @@ class Net:
         for _ in range(self.draw.randrange(1, 3)):
             channels = self.layers[-1].get("out", channels)
             if self.draw.random() < 0.5:
-                self.maybe_norm(dims=3)
+                self.maybe_norm(self.sample[-2:])
             self.activation()
             keep = self.draw.random() < 0.5
             out, stride = (channels, 1) if keep else (self.draw.choice((2, 4, 6)), self.draw.choice((1, 2)))

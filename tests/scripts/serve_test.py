@@ -247,6 +247,34 @@ class Serve(unittest.TestCase):
         self.assertIn("nan", answer["error"])
         self.assertEqual(self.infer(0, 1, connection=connection)[0], 200)  # the connection is still good
 
+    def test_outputs_count_as_well_as_inputs(self):
+        data, wide = self.folder / "classes", self.folder / "wide"
+        shutil.copytree(self.folder.data, data)
+        tool.write_idx(data / "train-labels-idx1-ubyte", (200,), bytes(range(56, 256)))
+        tool.run("train", self.folder.config, "--out", wide, "--quiet", "--set", "train.epochs=0", "--set",
+                 "model.layers.2.out=256", "--set", f"data.name={data}")
+        server = Server(wide, "--max-body", 1)
+        self.addCleanup(server.kill)
+        raw = {"Inference-Header-Content-Length": "0"}
+        self.assertEqual(server.ask("POST", "/v2/models/wide/infer", self.pixels[:36] * 4096, raw)[0], 200)
+        status, _, answer = server.ask("POST", "/v2/models/wide/infer", self.pixels[:36] * 4097, raw)
+        self.assertEqual(status, 413)
+        self.assertIn("at most 4096 samples", answer["error"])
+        server.end()
+
+    def test_a_large_request_leaves_no_memory_behind(self):
+        def resident():
+            with open(f"/proc/{self.server.process.pid}/status") as file:
+                return int(re.search(r"VmRSS:\s+(\d+)", file.read()).group(1))
+
+        self.assertEqual(self.infer(0, 1)[0], 200)
+        before = resident()
+        for _ in range(4):  # connections go to the threads in turn
+            body = request([7] * 5_000_000, 10)
+            self.assertEqual(self.ask("POST", "/v2/models/quadrant/infer", body)[0], 400)
+        if not tool.sanitized():
+            self.assertLess(resident() - before, 40_000)
+
     def test_what_is_no_http(self):
         self.assertIn(b" 400 ", self.server.raw(b"garbage\r\n\r\n"))
         self.assertIn(b" 431 ", self.server.raw(b"GET /v2 HTTP/1.1\r\nA: " + b"x" * 40000 + b"\r\n\r\n"))

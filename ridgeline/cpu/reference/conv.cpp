@@ -83,18 +83,32 @@ std::unique_ptr<Step> prepare_conv_grad_w(const Conv2dGradW& op, ReferenceBindin
                     db = binding.writes(op.db)]() mutable {
     x.load();
     dy.load();
-    const int64_t filter = shape.weight().numel() / shape.k;
-    for_each(pool, shape.k, [&](int64_t o) {
-      for (int64_t tap = o * filter; tap < (o + 1) * filter; ++tap) dw[tap] = 0;
-      if (db) db[o] = 0;
+    // Adds up the sums of the samples: a single sum over all pixels would lose more to rounding
+    // than the fast kernels do.
+    const auto sum = [&](int64_t o, auto term) {
+      double all = 0;
       for (int64_t i = 0; i < n; ++i) {
-        for_outputs(shape, i, o, [&](int64_t p, int64_t q, int64_t j) {
-          if (db) db[o] += dy[j];
-          for_taps(shape, o, p, q, [&](int64_t c, int64_t r, int64_t s, int64_t tap) {
-            dw[tap] += dy[j] * x[pixel_place(shape.in, i, c, r, s)];
-          });
-        });
+        double sample = 0;
+        for_outputs(shape, i, o,
+                    [&](int64_t p, int64_t q, int64_t j) { sample += term(i, p, q, j); });
+        all += sample;
       }
+      return all;
+    };
+    const Slide &down = shape.window.h, &right = shape.window.w;
+    const int64_t channels = shape.group_in(), taps = down.kernel * right.kernel;
+    for_each(pool, shape.k * channels * taps, [&](int64_t at) {
+      const int64_t o = at / (channels * taps), u = at / right.kernel % down.kernel;
+      const int64_t c = o / shape.group_out() * channels + at / taps % channels;
+      const int64_t v = at % right.kernel;
+      dw[at] = sum(o, [&](int64_t i, int64_t p, int64_t q, int64_t j) {
+        const int64_t r = down.at(p, u), s = right.at(q, v);
+        const bool inside = r >= 0 && r < shape.in.h && s >= 0 && s < shape.in.w;
+        return inside ? dy[j] * x[pixel_place(shape.in, i, c, r, s)] : 0.0;
+      });
+    });
+    for_each(pool, db ? shape.k : 0, [&](int64_t o) {
+      db[o] = sum(o, [&](int64_t, int64_t, int64_t, int64_t j) { return dy[j]; });
     });
     dw.store();
     db.store();

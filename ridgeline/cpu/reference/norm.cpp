@@ -57,24 +57,24 @@ std::unique_ptr<Step> prepare_layer_grad(const LayerNormGrad& op, ReferenceBindi
     const auto unit = [&](int64_t r, int64_t j) { return (x[r * width + j] - mean[r]) * rstd[r]; };
     for_each(pool, dx ? rows : 0, [&](int64_t r) {
       const auto grad = [&](int64_t j) { return dy[r * width + j] * (gamma ? gamma[j] : 1.0); };
-      double sum = 0, along = 0;
+      long double sum = 0, along = 0;
       for (int64_t j = 0; j < width; ++j) {
         sum += grad(j);
         along += grad(j) * unit(r, j);
       }
       for (int64_t j = 0; j < width; ++j) {
         dx[r * width + j] =
-            rstd[r] * (grad(j) - sum / double(width) - unit(r, j) * along / double(width));
+            rstd[r] * (grad(j) - double(sum / width) - unit(r, j) * double(along / width));
       }
     });
     for_each(pool, dgamma || dbeta ? width : 0, [&](int64_t j) {
-      double sum = 0, along = 0;
+      long double sum = 0, along = 0;
       for (int64_t r = 0; r < rows; ++r) {
         sum += dy[r * width + j];
         along += dy[r * width + j] * unit(r, j);
       }
-      if (dbeta) dbeta[j] = sum;
-      if (dgamma) dgamma[j] = along;
+      if (dbeta) dbeta[j] = double(sum);
+      if (dgamma) dgamma[j] = double(along);
     });
     dx.store();
     dgamma.store();
@@ -123,7 +123,7 @@ std::unique_ptr<Step> prepare_batch_grad(const BatchNormGrad& op, ReferenceBindi
         for (Doubles* operand : {&x, &gamma, &mean, &rstd, &dy}) operand->load();
         for_each(pool, in.c, [&](int64_t c) {
           const auto unit = [&](int64_t at) { return (x[at] - mean[c]) * rstd[c]; };
-          double sum = 0, along = 0;
+          long double sum = 0, along = 0;
           for (int64_t j = 0; j < count; ++j) {
             const int64_t at = place(in, c, j);
             sum += dy[at];
@@ -132,10 +132,10 @@ std::unique_ptr<Step> prepare_batch_grad(const BatchNormGrad& op, ReferenceBindi
           for (int64_t j = 0; dx && j < count; ++j) {
             const int64_t at = place(in, c, j);
             dx[at] = (gamma ? gamma[c] : 1.0) * rstd[c] *
-                     (dy[at] - sum / double(count) - unit(at) * along / double(count));
+                     (dy[at] - double(sum / count) - unit(at) * double(along / count));
           }
-          if (dbeta) dbeta[c] = sum;
-          if (dgamma) dgamma[c] = along;
+          if (dbeta) dbeta[c] = double(sum);
+          if (dgamma) dgamma[c] = double(along);
         });
         dx.store();
         dgamma.store();

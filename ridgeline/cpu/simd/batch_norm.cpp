@@ -1,6 +1,7 @@
 #include "ridgeline/cpu/simd/batch_norm.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "ridgeline/cpu/simd/dispatch.h"
 
@@ -25,22 +26,36 @@ template <bool kFlat, typename T>
 struct Channels {
   int64_t n, channels, pixels, first, count;
 
-  // Calls f(place, mask) for each vector of their numbers.
+  // Calls f(place, mask) for each vector of their numbers in these samples.
   template <class F>
-  HWY_INLINE void each(F f) const {
+  HWY_INLINE void each(Range samples, F f) const {
     const Tag<T> d;
     const int64_t lanes = int64_t(hn::Lanes(d));
     if constexpr (kFlat) {
       const auto live = hn::FirstN(d, size_t(count));
-      for (int64_t r = 0; r < n; ++r) f(r * channels + first, live);
+      for (int64_t r = samples.begin; r < samples.end; ++r) f(r * channels + first, live);
     } else {
-      for (int64_t r = 0; r < n; ++r) {
+      for (int64_t r = samples.begin; r < samples.end; ++r) {
         const int64_t plane = (r * channels + first) * pixels;
         for (int64_t i = 0; i < pixels; i += lanes) {
           f(plane + i, hn::FirstN(d, size_t(std::min(lanes, pixels - i))));
         }
       }
     }
+  }
+
+  template <class F>
+  HWY_INLINE void each(F f) const {
+    each(Range{0, n}, f);
+  }
+
+  // Calls f(samples) for a few samples at a time. Their sums are added up: a single sum over a
+  // hundred thousand numbers, many of them alike, loses hundreds of roundings.
+  template <class F>
+  HWY_INLINE void few_at_a_time(F f) const {
+    constexpr int64_t kNumbers = 512;
+    const int64_t few = std::max<int64_t>(1, kNumbers / pixels);
+    for (int64_t r = 0; r < n; r += few) f(Range{r, std::min(r + few, n)});
   }
 
   // The sum of each lane's channel.
@@ -60,22 +75,77 @@ struct Channels {
   }
 };
 
+// The moments of each lane's channel.
+template <typename T>
+struct Moments {
+  Vec<T> mean, rstd;
+  Vec<T> variance;  // divided by the count less one, for the running one
+};
+
 template <bool kFlat, typename T>
-HWY_INLINE void forward_channels(const BatchNormArgs<T>& g, const Channels<kFlat, T>& at) {
+HWY_INLINE Moments<T> moments(const BatchNormArgs<T>& g, const Channels<kFlat, T>& at) {
   const Tag<T> d;
   const T number = T(g.n * g.pixels);
-  const Vec<T> count = hn::Set(d, number), momentum = hn::Set(d, T(g.momentum));
+  const Vec<T> count = hn::Set(d, number);
   Vec<T> sums = hn::Zero(d), squares = hn::Zero(d);
-  at.each([&](int64_t i, auto live)
-              HWY_ATTR { sums = hn::Add(sums, hn::MaskedLoad(live, d, g.x + i)); });
+  at.few_at_a_time([&](Range samples) HWY_ATTR {
+    Vec<T> part = hn::Zero(d);
+    at.each(samples, [&](int64_t i, auto live)
+                         HWY_ATTR { part = hn::Add(part, hn::MaskedLoad(live, d, g.x + i)); });
+    sums = hn::Add(sums, part);
+  });
   const Vec<T> mean = hn::Div(at.total(sums), count);
-  at.each([&](int64_t i, auto live) HWY_ATTR {
-    const Vec<T> off = hn::IfThenElseZero(live, hn::Sub(hn::MaskedLoad(live, d, g.x + i), mean));
-    squares = hn::MulAdd(off, off, squares);
+  at.few_at_a_time([&](Range samples) HWY_ATTR {
+    Vec<T> part = hn::Zero(d);
+    at.each(samples, [&](int64_t i, auto live) HWY_ATTR {
+      const Vec<T> off = hn::IfThenElseZero(live, hn::Sub(hn::MaskedLoad(live, d, g.x + i), mean));
+      part = hn::MulAdd(off, off, part);
+    });
+    squares = hn::Add(squares, part);
   });
   squares = at.total(squares);
   const Vec<T> deviation = hn::Sqrt(hn::Add(hn::Div(squares, count), hn::Set(d, T(g.epsilon))));
-  const Vec<T> rstd = hn::Div(hn::Set(d, T(1)), deviation);
+  return {mean, hn::Div(hn::Set(d, T(1)), deviation), hn::Div(squares, hn::Set(d, number - T(1)))};
+}
+
+// Computes the moments, and what follows the variance, in double: in fp32 the squares of numbers
+// above 1e19 overflow.
+template <bool kFlat, typename T>
+HWY_NOINLINE Moments<T> exact_moments(const BatchNormArgs<T>& g, const Channels<kFlat, T>& at) {
+  const Tag<T> d;
+  HWY_ALIGN T means[HWY_MAX_BYTES / sizeof(T)] = {}, rstds[HWY_MAX_BYTES / sizeof(T)] = {};
+  const auto count = double(g.n * g.pixels);
+  for (int64_t c = 0; c < at.count; ++c) {
+    const T* const channel = g.x + (at.first + c) * g.pixels;
+    const auto sum = [&](auto of) {
+      double total = 0;
+      for (int64_t r = 0; r < g.n; ++r) {
+        for (int64_t p = 0; p < g.pixels; ++p) {
+          total += of(double(channel[r * g.channels * g.pixels + p]));
+        }
+      }
+      return total;
+    };
+    const double mean = sum([](double x) { return x; }) / count;
+    const double squares = sum([&](double x) { return (x - mean) * (x - mean); });
+    means[c] = T(mean);
+    rstds[c] = T(1 / std::sqrt(squares / count + g.epsilon));
+    if (g.running_var != nullptr) {
+      T& running = g.running_var[at.first + c];
+      running = T((1 - g.momentum) * double(running) + g.momentum * squares / (count - 1));
+    }
+  }
+  if constexpr (kFlat) return {hn::Load(d, means), hn::Load(d, rstds), hn::Zero(d)};
+  return {hn::Set(d, means[0]), hn::Set(d, rstds[0]), hn::Zero(d)};
+}
+
+template <bool kFlat, typename T>
+HWY_INLINE void forward_channels(const BatchNormArgs<T>& g, const Channels<kFlat, T>& at) {
+  const Tag<T> d;
+  Moments<T> m = moments(g, at);
+  const bool finite = hn::AllTrue(d, hn::IsFinite(m.variance));
+  if (!finite) m = exact_moments(g, at);
+  const Vec<T> mean = m.mean, rstd = m.rstd, momentum = hn::Set(d, T(g.momentum));
   const Vec<T> gamma = at.load(g.gamma, T(1)), beta = at.load(g.beta, T(0));
   at.each([&](int64_t i, auto live) HWY_ATTR {
     const Vec<T> unit = hn::Mul(hn::Sub(hn::MaskedLoad(live, d, g.x + i), mean), rstd);
@@ -88,7 +158,7 @@ HWY_INLINE void forward_channels(const BatchNormArgs<T>& g, const Channels<kFlat
     at.store(hn::MulAdd(momentum, hn::Sub(now, before), before), running);
   };
   follow(g.running_mean, mean);
-  follow(g.running_var, hn::Div(squares, hn::Set(d, number - T(1))));
+  if (finite) follow(g.running_var, m.variance);
 }
 
 template <bool kFlat, typename T>
@@ -100,10 +170,15 @@ HWY_INLINE void grad_channels(const BatchNormGradArgs<T>& g, const Channels<kFla
     return hn::Mul(hn::Sub(hn::MaskedLoad(live, d, g.x + i), mean), rstd);
   };
   Vec<T> sums = hn::Zero(d), alongs = hn::Zero(d);
-  at.each([&](int64_t i, auto live) HWY_ATTR {
-    const Vec<T> dy = hn::MaskedLoad(live, d, g.dy + i);
-    sums = hn::Add(sums, dy);
-    alongs = hn::Add(alongs, hn::IfThenElseZero(live, hn::Mul(dy, unit(i, live))));
+  at.few_at_a_time([&](Range samples) HWY_ATTR {
+    Vec<T> part = hn::Zero(d), along = hn::Zero(d);
+    at.each(samples, [&](int64_t i, auto live) HWY_ATTR {
+      const Vec<T> dy = hn::MaskedLoad(live, d, g.dy + i);
+      part = hn::Add(part, dy);
+      along = hn::Add(along, hn::IfThenElseZero(live, hn::Mul(dy, unit(i, live))));
+    });
+    sums = hn::Add(sums, part);
+    alongs = hn::Add(alongs, along);
   });
   sums = at.total(sums);
   alongs = at.total(alongs);

@@ -1,5 +1,7 @@
 #include "ridgeline/cpu/simd/update.h"
 
+#include <limits>
+
 #include "ridgeline/core/flush_denormals.h"
 #include "ridgeline/cpu/simd/dispatch.h"
 
@@ -75,6 +77,20 @@ void sgd(const SgdArgs<T>& g, Range elements) {
   });
 }
 
+// Returns moment + rest * (target - moment), or zero if that would be denormal. Without FMA the
+// product alone is flushed, so that a moment below least / rest would never decay further: it
+// becomes zero, too.
+template <typename T>
+HWY_INLINE Vec<T> decayed(Vec<T> moment, Vec<T> rest, Vec<T> target) {
+  const Vec<T> now = hn::MulAdd(rest, hn::Sub(target, moment), moment);
+#if HWY_NATIVE_FMA
+  return now;
+#else
+  const Vec<T> least = hn::Div(hn::Set(Tag<T>(), std::numeric_limits<T>::min()), rest);
+  return hn::IfThenZeroElse(hn::Lt(hn::Abs(now), least), now);  // NaN stays NaN
+#endif
+}
+
 template <typename T>
 void adam(const AdamArgs<T>& args, Range elements) {
   const FlushDenormals flush;
@@ -93,9 +109,8 @@ void adam(const AdamArgs<T>& args, Range elements) {
     } else {
       g = hn::MulAdd(decay, w, g);
     }
-    Vec<T> m = lanes.load(args.m + i), v = lanes.load(args.v + i);
-    m = hn::MulAdd(rest1, hn::Sub(g, m), m);
-    v = hn::MulAdd(rest2, hn::Sub(hn::Mul(g, g), v), v);
+    const Vec<T> m = decayed<T>(lanes.load(args.m + i), rest1, g);
+    const Vec<T> v = decayed<T>(lanes.load(args.v + i), rest2, hn::Mul(g, g));
     const Vec<T> root = hn::Add(hn::Sqrt(hn::Mul(v, factor)), epsilon);
     lanes.store(m, args.m + i);
     lanes.store(v, args.v + i);

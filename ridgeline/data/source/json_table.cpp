@@ -9,6 +9,7 @@
 #include "ridgeline/core/text_format.h"
 #include "ridgeline/data/source/bounded_bytes.h"
 #include "ridgeline/data/source/json_column.h"
+#include "ridgeline/data/source/table_format.h"
 #include "ridgeline/data/text_reader.h"
 
 namespace ridgeline::data {
@@ -16,6 +17,10 @@ namespace {
 
 constexpr int kMostTableDepth = 16;  // of objects and arrays inside one another
 constexpr int kMostTableArrays = 2;  // a list of vectors
+// A name repeats the keys around it, and a column has a cell for each line: memory that may be far
+// larger than the file. So much is fine in any case, and so many times what the file itself holds.
+constexpr size_t kNamesAnyway = size_t{1} << 16, kMostNames = 16;
+constexpr int64_t kCellsAnyway = int64_t{1} << 24, kMostCells = 1000;
 
 class JsonTable {
  public:
@@ -43,6 +48,13 @@ class JsonTable {
   void add(const TextRecord& line) {
     add_keys(line, parse(line), "");
     ++samples_;
+    const auto columns = int64_t(columns_.size());
+    if (columns > kMostColumns) refuse(line, fmt::format("more than {} keys so far", kMostColumns));
+    if (samples_ * columns > kCellsAnyway + kMostCells * values_) {
+      refuse(line, fmt::format("{} keys so far, of which a line has {:.1f}: too few for a table; "
+                               "use the same keys in all lines",
+                               columns, double(values_) / double(samples_)));
+    }
   }
 
   // The keys of an object inside follow its own key and a dot, as in pandas' json_normalize.
@@ -56,6 +68,7 @@ class JsonTable {
         continue;
       }
       JsonColumn& column = column_of(name);
+      ++values_;
       column.fill(samples_);
       const std::string fault = column.add(value);
       if (!fault.empty()) refuse(line, fmt::format("the key {} {}", quote(name), fault));
@@ -65,20 +78,24 @@ class JsonTable {
   nlohmann::ordered_json parse(const TextRecord& line) const {
     std::vector<std::string> keys, parents{""};  // those at each depth, with a dot
     int arrays = 0;                              // around the value
-    bool deep = false;
+    size_t names = 0;                            // bytes of all keys
+    bool deep = false, long_names = false;
     using Event = nlohmann::ordered_json::parse_event_t;
     const auto note = [&](int depth, Event event, nlohmann::ordered_json& value) {
       arrays += int(event == Event::array_start) - int(event == Event::array_end);
       deep = deep || depth >= kMostTableDepth || arrays > kMostTableArrays;
-      if (event == Event::key && arrays == 0 && !deep) {
+      if (event == Event::key && arrays == 0 && !deep && !long_names) {
         keys.push_back(parents[size_t(depth) - 1] + value.get<std::string>());
         parents.resize(size_t(depth));
         parents.push_back(keys.back() + ".");
+        names += keys.back().size();
+        long_names = names > kNamesAnyway + kMostNames * line.text.size();
       }
-      return !deep;
+      return !deep && !long_names;
     };
     auto object = nlohmann::ordered_json::parse(line.text, note, false);
     if (deep) refuse(line, "has arrays or objects inside one another too deeply");
+    if (long_names) refuse(line, "has many keys inside keys that are too long; shorten these");
     if (!object.is_object()) refuse(line, "is not a JSON object");
     std::ranges::sort(keys);
     const auto twice = std::ranges::adjacent_find(keys);
@@ -115,7 +132,7 @@ class JsonTable {
   std::vector<JsonColumn> columns_;
   std::unordered_map<std::string, size_t> places_;
   std::unordered_set<std::string> parents_;  // keys of objects
-  int64_t samples_ = 0;
+  int64_t samples_ = 0, values_ = 0;
 };
 
 }  // namespace

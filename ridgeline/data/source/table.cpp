@@ -21,8 +21,9 @@ class TableReader {
       : reader_(bytes, format.separator),
         format_(std::move(format)),
         file_(bytes.name()),
-        numbers_(size_t(kBlock) * format_.columns.size()),
-        words_(size_t(kBlock) * format_.columns.size()) {}
+        block_(std::clamp<int64_t>(kBlockCells / int64_t(format_.columns.size()), 1, 64)),
+        numbers_(size_t(block_) * format_.columns.size()),
+        words_(size_t(block_) * format_.columns.size()) {}
 
   FieldSet read() {
     std::vector<std::string_view> cells;
@@ -62,7 +63,7 @@ class TableReader {
     int64_t lines = 0;
     for (bool plain = true; plain;) {
       int64_t block = 0;
-      while (block < kBlock && (plain = at != end && take_plain_record(at, block))) ++block;
+      while (block < block_ && (plain = at != end && take_plain_record(at, block))) ++block;
       add_block(block);
       lines += block;
     }
@@ -163,8 +164,9 @@ class TableReader {
   CsvReader reader_;
   TableFormat format_;
   const std::string& file_;
-  static constexpr int64_t kBlock = 64;  // records turned into columns at a time
-  std::vector<double> numbers_;          // of a block, record by record
+  static constexpr int64_t kBlockCells = 1 << 16;
+  int64_t block_;                // records turned into columns at a time
+  std::vector<double> numbers_;  // of a block, record by record
   std::vector<std::string_view> words_;
 };
 

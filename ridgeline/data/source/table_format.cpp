@@ -37,6 +37,12 @@ std::vector<int64_t> counts(std::string_view sample, bool whole, char separator)
   return result;
 }
 
+// Whether a record has more columns than any table may have, each of which takes memory.
+bool too_many_columns(std::string_view sample, bool whole, char separator) {
+  return std::ranges::any_of(counts(sample, whole, separator),
+                             [](int64_t count) { return count >= kMostColumns; });
+}
+
 // Returns the records of the sample; a truncated last one is left out, and so is everything after
 // an error, which reading the whole file will report.
 std::vector<Record> records(std::string_view sample, bool whole, char separator,
@@ -83,6 +89,7 @@ std::vector<Cells> count_cells(const std::vector<Record>& records, size_t first,
 
 // Which part of the cells are numbers of one kind or the other.
 double number_share(std::string_view sample, bool whole, char separator) {
+  if (too_many_columns(sample, whole, separator)) return 0;
   int64_t numbers = 0, all = 0;
   double ignored = 0;
   for (const Record& record : records(sample, whole, separator, "")) {
@@ -227,6 +234,10 @@ TableFormat find_table_format(std::string_view sample, bool whole, const TableOp
   whole = whole && sample.size() == all;
   TableFormat format;
   format.separator = options.separator != '\0' ? options.separator : find_separator(sample, whole);
+  if (too_many_columns(sample, whole, format.separator)) {
+    throw_error(ErrorKind::data, "{}: has a line of more than {} cells; is {} its separator?", file,
+                kMostColumns, quote({&format.separator, 1}));
+  }
   const std::vector<Record> found = records(sample, whole, format.separator, file);
   if (found.empty()) throw_error(ErrorKind::data, "{}: holds no records", file);
   format.records = found.size();

@@ -21,6 +21,8 @@ struct TableFormat {
 
 constexpr size_t kTableSample = size_t{1} << 20;  // bytes from which the form is detected
 constexpr int64_t kTableSampleRecords = 1000;
+// The most columns of a table. A column of no cells takes some 200 bytes.
+constexpr int64_t kMostColumns = int64_t{1} << 20;
 
 // Finds the form from the first bytes of a table; `whole`: there are no others. A line is a header
 // if none of its cells is a number and a column below holds numbers; where no column does, if its
