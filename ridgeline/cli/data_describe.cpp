@@ -10,7 +10,7 @@ namespace ridgeline::cli {
 namespace {
 
 struct DescribeFlags {
-  std::string path, target, json, config, header, separator, size, channels, dtype;
+  std::string path, target, json, config, header, separator, size, channels, dtype, target_dtype;
   std::vector<std::string> categories, texts;
   std::vector<int64_t> shape;
   bool checksums = false;
@@ -42,6 +42,8 @@ void parse_size(const std::string& text, data::ImageOptions& to) {
 int run_describe(const DescribeFlags& flags) {
   engine::DescribeOptions options;
   options.target = flags.target;
+  options.target_dtype = flags.target_dtype;
+  if (!flags.target_dtype.empty()) (void)data::parse_stored_type(flags.target_dtype);
   options.checksums = flags.checksums;
   options.config = !flags.config.empty();
   data::TableOptions& table = options.source.table;
@@ -95,6 +97,10 @@ void add_data_describe(CLI::App& group, Action& action) {
   command
       ->add_option("--dtype", flags->dtype,
                    "of a file of nothing but numbers: fp32, int16, '>fp64' for big-endian")
+      ->type_name("NAME");
+  command
+      ->add_option("--target-dtype", flags->target_dtype,
+                   "of a target file of nothing but numbers, one a sample")
       ->type_name("NAME");
   command->add_option("--shape", flags->shape, "of a sample in such a file, as in 3,32,32")
       ->delimiter(',')

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "ridgeline/core/error.h"
+#include "ridgeline/core/text.h"
 
 namespace ridgeline::data {
 
@@ -62,13 +63,20 @@ CsvReader::Found CsvReader::scan() {
       }
       if (at < buffer_.size()) ++at;  // the line's end
       record_bytes_ = at;
-      const bool blank = found_.size() == 1 && found_[0].begin == 0 && found_[0].end == 0;
+      const bool blank = found_.size() == 1 && is_blank(found_[0]);
       return blank ? Found::blank : Found::record;
     }
     if (last_data) return Found::end_of_data;
     last_data = !buffer_.more(line_);
     if (last_data && buffer_.size() == 0) return Found::end_of_data;
   }
+}
+
+// An empty line, or, in a table of several columns, one of blanks alone.
+bool CsvReader::is_blank(const Field& field) {
+  if (field.begin > 0) return false;  // quotes
+  const std::string_view text(buffer_.data(), field.end);
+  return text.empty() || (columns_ > 1 && text.find_first_not_of(" \t") == std::string_view::npos);
 }
 
 // Scans one field from `at`; leaves `at` on the separator, the LF, or the end of the last record.
@@ -121,8 +129,9 @@ bool CsvReader::scan_quoted(size_t& at, bool last_data) {
 void CsvReader::unescape(std::vector<std::string_view>& fields) {
   if (columns_ == 0) columns_ = found_.size();
   if (found_.size() != columns_) {
-    throw_error(ErrorKind::data, "{}: line {}: {} columns, but the first record has {}",
-                buffer_.name(), line_, found_.size(), columns_);
+    throw_error(ErrorKind::data, "{}: line {}: {}, but the first record has {}{}", buffer_.name(),
+                line_, counted(int64_t(found_.size()), "column"), columns_,
+                columns_ == 1 ? "; remove the lines before the table, if there are any" : "");
   }
   fields.clear();
   char* text = buffer_.data();

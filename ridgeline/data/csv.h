@@ -53,6 +53,7 @@ class CsvReader {
   enum class Found { record, blank, end_of_data };
 
   Found scan();
+  bool is_blank(const Field& field);
   bool scan_field(size_t& at, bool last_data);
   bool scan_quoted(size_t& at, bool last_data);
   void unescape(std::vector<std::string_view>& fields);

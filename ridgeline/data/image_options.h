@@ -17,6 +17,7 @@ ResizeFilter parse_resize_filter(std::string_view text);  // throws usage
 struct ImageOptions {
   int channels = 0;               // 1 or 3; 0: grey if all images are, else colour
   int64_t height = 0, width = 0;  // 0: the size that all images have
+  bool choose_size = false;       // if no size is given: as chosen_size() says
   ResizeFilter filter = ResizeFilter::automatic;
 
   bool operator==(const ImageOptions&) const = default;

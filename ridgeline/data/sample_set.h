@@ -67,6 +67,7 @@ struct DataSet {
   bool has_test() const { return test.targets.view().data != nullptr; }
   // The preparation that made these samples from a user's own data; null for other sets.
   std::shared_ptr<const Preparation> preparation{};
+  int64_t without_target = 0;  // samples of that data that were left out because they have none
 };
 
 // Computes SampleSet::hash. Of inputs from a source, 4096 samples at even distances are

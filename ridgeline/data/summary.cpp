@@ -66,6 +66,7 @@ void summarise_numbers(const Field& field, FieldSummary& summary) {
         ++summary.infinite;
       } else {
         values[kept++] = value;
+        summary.whole = summary.whole && value == std::floor(value);
         distinct.add(value);
       }
     }

@@ -16,6 +16,7 @@ struct FieldSummary {
   int64_t missing = 0, infinite = 0;
   double least = 0, most = 0, mean = 0, deviation = 0;
   int64_t numbers = 0;  // neither missing nor infinite
+  bool whole = true;    // all of these are integers
 
   std::vector<int64_t> counts{};  // booleans and categories: samples by code
 

@@ -21,6 +21,7 @@ namespace {
 
 using data::Field;
 using data::FieldKind;
+using data::FieldSet;
 using data::FieldSummary;
 using Json = nlohmann::ordered_json;
 
@@ -106,8 +107,7 @@ std::string missing_target(const std::vector<Described>& fields, const std::stri
   for (const auto& [field, summary] : fields) {
     const int64_t bad = summary.missing + summary.infinite;
     if (field.name != name || bad == 0) continue;
-    return fmt::format("; {} or infinite: training refuses {}", counted(bad, "missing", "missing"),
-                       bad == 1 ? "it" : "them");
+    return fmt::format("; {} missing, {} infinite", summary.missing, summary.infinite);
   }
   return "";
 }
@@ -208,15 +208,19 @@ Json part_json(const data::SetPart& part, const std::vector<Described>& fields,
 
 }  // namespace
 
-DescribeReport describe_data(const std::filesystem::path& path, const DescribeOptions& options) {
+DescribeReport describe_data(const std::filesystem::path& path, const DescribeOptions& given) {
+  DescribeOptions options = given;
+  options.source.images.choose_size = true;
   data::OpenedSource source = data::open_source(path, options.source);
+  options.source.images = source.images;  // with the size that was chosen
   Json json{{"path", path.string()}, {"title", source.title}, {"parts", Json::array()}};
   DescribeReport report;
   report.text = fmt::format("{}: {}\n", path.string(), source.title);
   std::vector<std::string> wanted;
   if (!options.target.empty()) wanted.push_back(options.target);
   for (data::SetPart& part : source.parts) {
-    const std::vector<std::string> names = join_target(part.set, wanted, source.table);
+    const std::vector<std::string> names =
+        join_target(part.set, wanted, source.table, options.target_dtype);
     std::vector<Described> fields;
     for (const Field& field : part.set.fields()) fields.push_back({field, data::summarise(field)});
     std::optional<DescribedTarget> target;
@@ -229,9 +233,17 @@ DescribeReport describe_data(const std::filesystem::path& path, const DescribeOp
     }
   }
   if (options.config && report.config.empty()) {
-    throw_error(ErrorKind::usage,
-                "{}: which field is to be learnt? Name it, or a file that holds it, by --target",
-                path.string());
+    const FieldSet& set = source.parts.front().set;
+    const bool images = set.size() > 0 && set.fields().size() == 1 && set.find("image") != nullptr;
+    const bool texts = source.table && set.fields().size() > 1 && set.fields().back().has_lengths();
+    throw_error(
+        ErrorKind::usage,
+        "{}: which field is to be learnt? Name it, or a file that holds it, by --target{}",
+        path.string(),
+        images  ? "; or put the images of each class into a folder of its own"
+        : texts ? fmt::format(": the last one, {}, is no target because it holds {}s",
+                              quote(set.fields().back().name), data::name(set.fields().back().kind))
+                : "");
   }
   report.json = json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   return report;

@@ -12,8 +12,9 @@ struct DescribeOptions {
   // A field, or a file of one array with as many samples. Empty: a field called target, label,
   // class or y; else the last column of a table.
   std::string target{};
-  bool checksums = false;  // SHA-256 of every field
-  bool config = false;     // write a config that trains on this data; needs a target
+  std::string target_dtype{};  // of a target file of nothing but numbers, one per sample
+  bool checksums = false;      // SHA-256 of every field
+  bool config = false;         // write a config that trains on this data; needs a target
 };
 
 struct DescribeReport {

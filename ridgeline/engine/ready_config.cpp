@@ -19,14 +19,36 @@ constexpr size_t kManyCategories = 50;
 // A word that is rarer may be missing from the training part.
 constexpr int64_t kFewSamples = 10;
 
+// A series is learnt from its own past, by windows of this many timesteps.
+constexpr int64_t kWindow = 16, kLeastSeries = 10 * kWindow;
+
+// Whether a field holds dates or times, judged by its first sample: 2020-01-31, 31.1.2020 12:00.
+bool is_date(const Field& field) {
+  if (field.kind != FieldKind::text || field.samples == 0) return false;
+  const std::string text = read_text(field, 0);
+  constexpr std::string_view kMarks = "-/.:";
+  const auto marks =
+      std::ranges::count_if(text, [&](char c) { return kMarks.find(c) != std::string_view::npos; });
+  return text.size() >= 6 && text.size() <= 35 && text[0] >= '0' && text[0] <= '9' && marks >= 2;
+}
+
 bool is_image(const Field& field) {
   return field.kind == FieldKind::number && field.dtype == DType::uint8 && field.shape.rank() >= 2;
 }
 
 // Two convolutions and their pools need some room.
+constexpr int64_t kLeastSide = 8;
+
 bool takes_convolutions(const Field& field) {
   const int rank = field.shape.rank();
-  return is_image(field) && rank <= 3 && field.shape[rank - 1] >= 8 && field.shape[rank - 2] >= 8;
+  return is_image(field) && rank <= 3 && field.shape[rank - 1] >= kLeastSide &&
+         field.shape[rank - 2] >= kLeastSide;
+}
+
+// Images [height, width, channels], as other programs than this one hold them.
+bool has_channels_last(const Field& field) {
+  return is_image(field) && field.shape.rank() == 3 && field.shape[0] >= kLeastSide &&
+         field.shape[1] >= kLeastSide && field.shape[2] <= 4;
 }
 
 std::string list(const std::vector<std::string>& names) {
@@ -82,7 +104,9 @@ std::string sequence_layers(const Described& described) {
 std::string first_layers(const std::vector<const Described*>& features) {
   const Described& first = *features.front();
   std::string text;
-  if (features.size() == 1 && takes_convolutions(first.field)) {
+  const bool last = has_channels_last(first.field);
+  if (features.size() == 1 && (last || takes_convolutions(first.field))) {
+    if (last) text += "  { type = \"transpose\", axes = [2, 0, 1] },  # the channels come first\n";
     for (const int out : {16, 32}) {
       text += fmt::format(
           "  {{ type = \"conv2d\", out = {}, kernel = 3, padding = 1 }},\n  {{ type = \"relu\" "
@@ -108,13 +132,31 @@ std::vector<const Described*> features_of(std::span<const Described> fields,
   std::vector<const Described*> plain, sequences;
   for (const Described& each : fields) {
     if (each.field.name == target || each.field.kind == FieldKind::text) continue;
+    if (has_no_value(each)) continue;
     (each.field.kind == FieldKind::sequence ? sequences : plain).push_back(&each);
   }
   if (plain.empty() && sequences.size() == 1) return sequences;
   return plain;
 }
 
+// Refuses a target that teaches nothing.
+void check_target(const std::filesystem::path& path, const Described& learnt,
+                  const DescribedTarget& target, bool folders) {
+  const bool none = has_no_value(learnt);
+  if (!none && (target.kind != data::TargetKind::classes || target.classes.size() > 1)) return;
+  throw_error(ErrorKind::usage, "{}: the target {} has {}, so there is nothing to learn{}",
+              path.string(), quote(target.name),
+              none ? std::string("no values")
+                   : fmt::format("only the value {}", quote(target.classes.front().first)),
+              folders ? "; each class needs a folder" : "; name another by --target");
+}
+
 }  // namespace
+
+bool has_no_value(const Described& described) {
+  return !described.field.has_lengths() && described.field.samples > 0 &&
+         described.summary.missing >= described.field.samples * described.field.shape.numel();
+}
 
 bool counts_samples(const Described& described) {
   const auto& [field, summary] = described;
@@ -125,13 +167,24 @@ bool counts_samples(const Described& described) {
   }
   std::vector<double> values(size_t(field.samples));
   read_doubles(field, 0, field.samples, values);
+  std::ranges::sort(values);  // a table may have been shuffled
   return std::ranges::adjacent_find(values, [](double a, double b) { return b != a + 1; }) ==
          values.end();
 }
 
 std::string ready_config(const std::filesystem::path& path, std::span<const Described> fields,
                          const DescribedTarget& target, const DescribeOptions& options) {
-  const std::vector<const Described*> all = features_of(fields, target.name);
+  const Described& learnt = *std::ranges::find(
+      fields, target.name, [](const Described& each) { return each.field.name; });
+  check_target(path, learnt, target, is_image(fields.front().field));
+  const int64_t without_target = learnt.summary.missing;
+  std::vector<const Described*> all = features_of(fields, target.name);
+  const bool series = all.empty() && target.kind == data::TargetKind::values &&
+                      without_target == 0 && learnt.field.samples >= kLeastSeries &&
+                      std::ranges::all_of(fields, [&](const Described& each) {
+                        return &each == &learnt || is_date(each.field);
+                      });
+  if (series) all.push_back(&learnt);
   if (all.empty()) {
     const auto text = std::ranges::find(fields, FieldKind::text,
                                         [](const Described& each) { return each.field.kind; });
@@ -157,25 +210,31 @@ std::string ready_config(const std::filesystem::path& path, std::span<const Desc
       "[data]\ntrain = {}\ntarget = {}\n",
       nn::toml_text(path.string()),
       nn::toml_text(options.target.empty() ? target.name : options.target));
-  if (features.size() < all.size()) {
+  if (series) {
+    text +=
+        fmt::format("features = {}\nwindow = {{ length = {} }}  # the next value by those before\n",
+                    list({target.name}), kWindow);
+  } else if (features.size() < all.size() || std::ranges::any_of(fields, has_no_value)) {
     std::vector<std::string> names;
     for (const Described* each : features) names.push_back(each->field.name);
-    text += fmt::format("features = {}  # without columns that count the samples\n", list(names));
+    text += fmt::format(
+        "features = {}  # without columns that count the samples or have no values\n", list(names));
   }
   text += source_keys(options.source);
+  if (!options.target_dtype.empty()) {
+    text += fmt::format("target_dtype = {}\n", nn::toml_text(options.target_dtype));
+  }
+  if (without_target > 0) text += "missing_target = \"drop\"  # some samples have none\n";
   if (missing) text += "missing = \"mean\"\n";
   if (rare) text += "unseen = \"missing\"  # some categories are rare\n";
-  int64_t outputs = int64_t(target.classes.size());
-  for (const Described& each : fields) {
-    if (each.field.name != target.name || target.kind == data::TargetKind::classes) continue;
-    outputs = each.field.shape.numel();
-  }
+  const bool classes = target.kind == data::TargetKind::classes;
+  const int64_t outputs = classes ? int64_t(target.classes.size()) : learnt.field.shape.numel();
   text += fmt::format(
       "split = {{ test = 0.2 }}\n\n[model]\nlayers = [\n{}"
       "  {{ type = \"linear\", out = 64 }},\n  {{ type = \"relu\" }},\n"
       "  {{ type = \"linear\", out = {} }},\n]\n\n[train]\n",
       first_layers(features), outputs);
-  const int64_t samples = std::max<int64_t>(1, features.front()->field.samples);
+  const int64_t samples = std::max<int64_t>(1, learnt.field.samples - without_target);
   // A batch of more than there is to train on would be refused.
   const int64_t batch = samples >= 10000  ? 256
                         : samples >= 1000 ? 64

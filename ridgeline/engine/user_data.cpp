@@ -120,6 +120,8 @@ std::vector<data::TargetKind> kinds_of(const std::vector<nn::Head>& heads) {
 data::PrepareRules rules_of(const Config& config, const UserSources& sources) {
   data::PrepareRules rules = config.data.user->rules();
   rules.target = sources.train.target;
+  // A loss that the config names decides; that of labels sets their kind.
+  rules.detect_labels = !config.train.loss_named;
   if (!config.layers.empty()) rules.tokens = config.layers[0]->codes_below();
   const std::vector<nn::Head>& heads = config.layers.heads();
   if (heads.empty()) return rules;
@@ -194,6 +196,7 @@ data::DataSet prepare_split(const UserDataConfig& user, const UserSources& sourc
     result.validation = make(*sources.validation, all_of(sources.validation->size()), "validation");
   }
   result.preparation = preparation;
+  result.without_target = sources.without_target;
   return result;
 }
 
@@ -295,6 +298,9 @@ SampleSet load_prepared(const fs::path& path, const std::string& target,
     const std::string& wanted = preparation.target()->fields.front();
     if (joined != wanted) set = renamed(set, joined, wanted);
   }
+  if (config.data.user && config.data.user->drop_missing_target && preparation.target()) {
+    drop_missing_target(set, preparation.target()->fields);
+  }
   return prepare_samples(set, preparation, path.string());
 }
 
@@ -392,7 +398,8 @@ Config settled(Config config, const data::DataSet& set) {
   settle_columns(config.layers, set.preparation.get());
   settle_fields(config.layers, set.preparation.get());
   if (!config.train.loss_named) {
-    const bool labels = config.data.user->target_kind == data::TargetKind::labels;
+    const bool labels = set.preparation && set.preparation->target() &&
+                        set.preparation->target()->kind == data::TargetKind::labels;
     config.train.loss = {!set.train.has_values() ? nn::LossKind::cross_entropy
                          : labels                ? nn::LossKind::binary_cross_entropy
                                                  : nn::LossKind::mse};

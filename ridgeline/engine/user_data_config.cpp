@@ -41,6 +41,7 @@ constexpr std::pair<std::string_view, Header> kHeaders[] = {
     {"yes", Header::yes},
     {"no", Header::no},
 };
+constexpr std::pair<std::string_view, bool> kMissingTarget[] = {{"refuse", false}, {"drop", true}};
 constexpr std::pair<std::string_view, int> kChannels[] = {{"auto", 0}, {"grey", 1}, {"rgb", 3}};
 
 constexpr int64_t kMostTimesteps = int64_t{1} << 20;
@@ -169,6 +170,8 @@ UserDataConfig read_user_data(nn::ConfigTable& table) {
     user.target_kind = table.choice<TargetKind>("target_kind", TargetKind::values, kKinds);
   }
   user.target_scale = table.choice<ScaleKind>("target_scale", user.target_scale, kScales);
+  user.drop_missing_target =
+      table.choice<bool>("missing_target", user.drop_missing_target, kMissingTarget);
   if (table.has("scale")) {
     user.scale = table.choice<ScaleKind>("scale", ScaleKind::standard, kScales);
   }
@@ -183,6 +186,11 @@ UserDataConfig read_user_data(nn::ConfigTable& table) {
                                     window.integer("horizon", 1, {1, kMostTimesteps}),
                                     window.integer("stride", 1, {1, kMostTimesteps})};
     window.finish();
+    if (user.drop_missing_target) {
+      table.fail("missing_target",
+                 "would tear holes into a series: with data.window, every "
+                 "timestep needs its target");
+    }
   }
   user.lengths = table.text("lengths", "");
   if (table.has("length")) user.length = table.integer("length", std::nullopt, {1, kMostTimesteps});
@@ -212,6 +220,7 @@ std::string to_toml(const UserDataConfig& user) {
     text += fmt::format("target_kind = \"{}\"\n", name_in(kKinds, *user.target_kind));
   }
   text += fmt::format("target_scale = \"{}\"\n", name_in(kScales, user.target_scale));
+  if (user.drop_missing_target) text += "missing_target = \"drop\"\n";
   if (user.scale) text += fmt::format("scale = \"{}\"\n", name_in(kScales, *user.scale));
   text += fmt::format("missing = \"{}\"\nunseen = \"{}\"\n", name_in(kMissing, user.missing),
                       name_in(kUnseen, user.unseen));

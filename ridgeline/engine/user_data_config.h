@@ -32,6 +32,7 @@ struct UserDataConfig {
   std::vector<std::string> features{};         // none: all fields but the target and texts
   std::optional<data::TargetKind> target_kind{};
   data::ScaleKind target_scale = data::ScaleKind::standard;  // of values
+  bool drop_missing_target = false;  // samples without a target are left out; else they are refused
   std::optional<data::ScaleKind> scale{};  // none: standard for numbers, unit for images
   data::MissingRule missing = data::MissingRule::refuse;
   data::UnseenRule unseen = data::UnseenRule::refuse;

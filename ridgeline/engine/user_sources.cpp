@@ -5,6 +5,7 @@
 
 #include "ridgeline/core/text.h"
 #include "ridgeline/core/text_format.h"
+#include "ridgeline/data/select_samples.h"
 #include "ridgeline/data/source/open.h"
 #include "ridgeline/engine/known_fields.h"
 
@@ -236,8 +237,28 @@ UserSources open_sources(const Config& config) {
   for (std::optional<FieldSet>* part : {&result.validation, &result.test}) {
     if (*part) with_lengths(**part);
   }
+  if (!user.drop_missing_target) return result;
+  result.without_target = drop_missing_target(result.train.set, result.train.target);
+  for (std::optional<FieldSet>* part : {&result.validation, &result.test}) {
+    if (*part) result.without_target += drop_missing_target(**part, result.train.target);
+  }
   return result;
 }
+
+int64_t drop_missing_target(FieldSet& set, const std::vector<std::string>& target) {
+  for (const std::string& name : target) {
+    if (set.field(name).has_lengths()) return 0;  // refused later, as no target
+  }
+  std::vector<int64_t> samples = data::samples_with_all(set, target);
+  const int64_t dropped = set.size() - int64_t(samples.size());
+  if (samples.empty()) {
+    throw_error(ErrorKind::data, "{}: no sample has the target {}", set.name(),
+                quote(target.front()));
+  }
+  if (dropped > 0) set = data::select_samples(set, std::move(samples));
+  return dropped;
+}
+
 std::vector<std::string> join_target(FieldSet& set, const std::vector<std::string>& target,
                                      bool table, const std::string& dtype) {
   if (target.empty()) {
@@ -269,7 +290,13 @@ std::vector<std::string> join_target(FieldSet& set, const std::vector<std::strin
     set.add(field);
     return {field.name};
   }
-  for (const std::string& name : target) (void)set.field(name);  // throws, and lists the fields
+  for (const std::string& name : target) {
+    if (set.find(name) == nullptr && fs::path(name).extension() == ".npy") {
+      throw_error(ErrorKind::data, "{}: there is no such file, nor a field of that name in {}",
+                  name, set.name());
+    }
+    (void)set.field(name);  // throws, and lists the fields
+  }
   return target;
 }
 

@@ -21,11 +21,16 @@ struct UserSources {
   };
   Train train;
   std::optional<data::FieldSet> validation{}, test{};
-  bool all_train = false;  // no test part is split off
+  bool all_train = false;      // no test part is split off
+  int64_t without_target = 0;  // samples that were left out because they have no target
 };
 
 // Opens the files that config.data.user names.
 UserSources open_sources(const Config& config);
+
+// Leaves out the samples of which a target is missing, and returns how many these are. Throws
+// Error(data) if none is left.
+int64_t drop_missing_target(data::FieldSet& set, const std::vector<std::string>& target);
 
 // Finds the target of a set: the given fields, or the one array of a file, which joins the set. If
 // none is given: as data::default_target says; for texts, none. `dtype` is that of a raw file, one

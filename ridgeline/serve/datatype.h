@@ -38,10 +38,15 @@ struct TensorSpec {
   std::string name;
   Datatype type = Datatype::fp32;
   std::vector<int64_t> shape;  // samples first, as -1
+  // Above 0: samples are sequences of 1 to this many timesteps, which shape[1] counts, as -1.
+  int64_t most_timesteps = 0;
 
+  // Numbers of a sample; of a sequence, the longest one.
   int64_t sample_elements() const {
     int64_t count = 1;
-    for (size_t i = 1; i < shape.size(); ++i) count *= shape[i];
+    for (size_t i = 1; i < shape.size(); ++i) {
+      count *= i == 1 && most_timesteps > 0 ? most_timesteps : shape[i];
+    }
     return count;
   }
 };

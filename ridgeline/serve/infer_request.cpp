@@ -61,6 +61,11 @@ size_t spec_by_name(std::string_view name, std::span<const TensorSpec> specs,
   refuse(400, "{}: the model has no {}; it has {}", what, quote(name), list_words(names));
 }
 
+bool fits_sequence(const std::vector<int64_t>& shape, const TensorSpec& spec) {
+  return shape.size() == spec.shape.size() && shape[1] >= 1 && shape[1] <= spec.most_timesteps &&
+         std::equal(shape.begin() + 2, shape.end(), spec.shape.begin() + 2);
+}
+
 // Reads a shape, checks it against the declared one and returns how many elements it has.
 int64_t read_shape(const dom::array& array, const TensorSpec& spec, size_t most_bytes,
                    const std::string& what, std::vector<int64_t>& shape) {
@@ -85,9 +90,11 @@ int64_t read_shape(const dom::array& array, const TensorSpec& spec, size_t most_
     }
     sample *= shape[i];
   }
-  if (sample != spec.sample_elements()) {
-    refuse(400, "{}.shape: {} does not fit: the model takes {}, with the samples counted first",
-           what, shape_text(shape), shape_text(spec.shape));
+  if (spec.most_timesteps > 0 ? !fits_sequence(shape, spec) : sample != spec.sample_elements()) {
+    refuse(
+        400, "{}.shape: {} does not fit: the model takes {}, with the samples counted first{}",
+        what, shape_text(shape), shape_text(spec.shape),
+        spec.most_timesteps > 0 ? fmt::format(" and 1 to {} timesteps", spec.most_timesteps) : "");
   }
   if (shape[0] == 0) refuse(400, "{}.shape: {} holds no sample", what, shape_text(shape));
   const auto size = int64_t(std::max<size_t>(1, size_of(spec.type)));
@@ -332,6 +339,7 @@ void read_raw(std::span<const uint8_t> body, const Reading& reading, InferReques
   InputTensor& tensor = to.inputs[0];
   tensor.spec = 0;
   tensor.shape = spec.shape;
+  if (spec.most_timesteps > 0) tensor.shape[1] = spec.most_timesteps;
   tensor.shape[0] = int64_t(body.size() / sample);
   tensor.values.clear();
   tensor.offsets.clear();

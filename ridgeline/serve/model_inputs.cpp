@@ -32,10 +32,12 @@ TensorSpec spec_of(const data::ImageFeature& feature) {
   return {feature.field, Datatype::uint8, with_samples(feature.shape)};
 }
 
-// Samples of a request have as many timesteps as the model takes.
+// The samples of a request have one number of timesteps, at most as many as the model takes.
 TensorSpec spec_of(const data::SequenceFeature& feature) {
-  return {feature.timestep.field, Datatype::fp32,
-          with_samples(feature.timestep.shape.prepend(feature.length))};
+  TensorSpec spec{feature.timestep.field, Datatype::fp32,
+                  with_samples(feature.timestep.shape.prepend(1)), feature.length};
+  spec.shape[1] = -1;
+  return spec;
 }
 
 DType dtype_of(Datatype type) {
@@ -51,7 +53,10 @@ data::Field field_of(const TensorSpec& spec, const InputTensor& tensor) {
   }
   std::vector<int64_t> extents = {tensor.shape[0]};
   const bool single = spec.shape.size() == 2 && spec.shape[1] == 1 && spec.type != Datatype::fp32;
-  if (!single) extents.insert(extents.end(), spec.shape.begin() + 1, spec.shape.end());
+  if (spec.most_timesteps > 0) extents.push_back(tensor.shape[1]);
+  if (!single) {
+    extents.insert(extents.end(), spec.shape.begin() + int(extents.size()), spec.shape.end());
+  }
   const Tensor values{const_cast<uint8_t*>(tensor.values.data()), dtype_of(spec.type),
                       Shape(std::span<const int64_t>(extents)), Device{}};
   return data::borrowed_field(spec.name, values);

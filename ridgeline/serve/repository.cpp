@@ -53,7 +53,8 @@ Repository::Repository(const ServeOptions& options, Metrics& metrics)
   if (given_.empty() && options.folder.empty()) {
     throw_error(ErrorKind::usage, "serve needs a model: give MODEL, NAME=MODEL or --models DIR");
   }
-  if (!options.folder.empty()) find_models(options.folder);  // throws if it does not exist
+  // Throws if the folder does not exist.
+  for (const ModelPlace& place : places({})) pending_.insert(place.name);
 }
 
 // A model of the command line hides one of the same name in the folder.
@@ -88,8 +89,31 @@ void Repository::replace(const std::string& name, ModelTable::Versions versions)
   generation_.fetch_add(1, std::memory_order_release);
 }
 
+bool Repository::is_loading(std::string_view name) const {
+  const std::scoped_lock lock(mutex_);
+  // The caller's table may be older than the end of the loading.
+  return pending_.contains(name) || table_->models().contains(name);
+}
+
 void Repository::load(const std::string& name) {
   const std::scoped_lock loading(loading_);
+  {
+    const std::scoped_lock lock(mutex_);
+    pending_.insert(name);
+  }
+  try {
+    load_versions(name);
+  } catch (...) {
+    const std::scoped_lock lock(mutex_);
+    pending_.erase(name);
+    throw;
+  }
+  const std::scoped_lock lock(mutex_);
+  pending_.erase(name);
+  reasons_.erase(name);
+}
+
+void Repository::load_versions(const std::string& name) {
   const std::vector<ModelPlace> found = places(name);
   if (found.empty()) {
     throw_error(ErrorKind::usage, "there is no model {} to load", quote(name));
@@ -110,8 +134,6 @@ void Repository::load(const std::string& name) {
     for (const std::string& warning : versions.back()->warnings()) warn(warning);
   }
   replace(name, std::move(versions));
-  const std::scoped_lock lock(mutex_);
-  reasons_.erase(name);
 }
 
 void Repository::unload(const std::string& name) {
@@ -206,10 +228,13 @@ std::string Repository::index(bool ready_only) const {
   for (const ModelPlace& place : found) {
     if (table->find(place.name, place.version) != nullptr) continue;
     const auto reason = reasons_.find(place.name);
+    const bool pending = pending_.contains(place.name);
     list.push_back({{"name", place.name},
                     {"version", place.version},
-                    {"state", "UNAVAILABLE"},
-                    {"reason", reason == reasons_.end() ? "unloaded" : reason->second}});
+                    {"state", pending ? "LOADING" : "UNAVAILABLE"},
+                    {"reason", pending                    ? "loading"
+                               : reason == reasons_.end() ? "unloaded"
+                                                          : reason->second}});
   }
   return dump_json(list, -1) + "\n";
 }

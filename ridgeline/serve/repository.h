@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,6 +51,9 @@ class Repository {
   // that are gone. Bad ones are reported on stderr once, and tried again when they change.
   void poll();
 
+  // Whether a model is being loaded, will be before the server is ready, or has just been loaded.
+  bool is_loading(std::string_view name) const;
+
   // Increases with every change of the table.
   uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
   std::shared_ptr<const ModelTable> table() const;
@@ -62,6 +66,7 @@ class Repository {
 
  private:
   std::vector<ModelPlace> places(const std::string& name) const;  // empty: of all models
+  void load_versions(const std::string& name);
   void replace(const std::string& name, ModelTable::Versions versions);
   std::map<std::string, std::string> folder_states() const;
 
@@ -74,6 +79,7 @@ class Repository {
   mutable std::mutex mutex_;  // for the following members
   std::shared_ptr<const ModelTable> table_;
   std::map<std::string, std::string> reasons_;  // why the last load of a model failed
+  std::set<std::string, std::less<>> pending_;  // models that are being loaded, or will be
   ModelTable::Versions retired_;
   std::atomic<uint64_t> generation_{1};
 };

@@ -51,7 +51,7 @@ TEST_F(CsvTest, TakesCrLfBomBlankLinesAndAMissingLastLineEnd) {
 }
 
 TEST_F(CsvTest, NamesThePlaceOfWhatIsWrong) {
-  refuse("a,b\nc\n", {"line 2", "1 columns", "the first record has 2"});
+  refuse("a,b\nc\n", {"line 2", "1 column,", "the first record has 2"});
   refuse("a,\"b\nc\nd", {"line 1", "column 2", "never closed"});
   refuse("a,b\n\"c\nd\",\"e", {"line 3", "column 2", "never closed"});
   refuse("a,\"b\"c\n", {"line 1", "column 2", "after the closing quote"});

@@ -241,6 +241,8 @@ TEST(TargetTest, GuessesWhatATargetIs) {
   EXPECT_EQ(guess(numbers("y", many)), TargetKind::values);
   EXPECT_EQ(guess(numbers("y", codes)), TargetKind::classes);
   EXPECT_EQ(guess(numbers("y", {1, 2, 3, 4}, {2})), TargetKind::values);
+  EXPECT_EQ(guess(numbers("y", {0, 1, 1, 0}, {2})), TargetKind::labels);
+  EXPECT_EQ(guess(numbers("y", {0, 1, 0.5, 0}, {2})), TargetKind::values);
   HostTensor bits(DType::uint8, {2, 3});
   bits.span<uint8_t>()[1] = 1;
   EXPECT_EQ(guess(number_field("y", std::move(bits))), TargetKind::labels);

@@ -167,7 +167,8 @@ TEST_F(TableTest, ReadsMissingValues) {
 TEST_F(TableTest, TakesSpreadsheetsWordsForMissingNumbers) {
   std::string bytes = "a,b\n";
   for (int i = 0; i < 20; ++i) bytes += "1,none\n";
-  for (const char* word : {"Nan", "NONE", "na", "#N/A", "#DIV/0!", "-", " Null "}) {
+  for (const char* word :
+       {"Nan", "NONE", "na", "#N/A", "#DIV/0!", "-", " Null ", "Unknown", "n.a.", "."}) {
     const FieldSet set = read(bytes + fmt::format("{},small\n", word));
     EXPECT_TRUE(std::isnan(doubles(set.field("a"))[20])) << word;
     EXPECT_THAT(set.field("b").categories, ElementsAre("none", "small"));  // words stay words
@@ -191,7 +192,10 @@ TEST_F(TableTest, ReadsDecimalCommasAndGroupsOfDigits) {
   EXPECT_THAT(second("a;b\n1;1.234\n2;5.678\n"), ElementsAre(1.234, 5.678));
   // Groups of digits.
   EXPECT_THAT(second("a,b\n1,\"1,234\"\n2,\"-12,345,678.5\"\n"), ElementsAre(1234, -12345678.5));
-  for (const char* text : {"1,23", "1234,567", "1,2345", ",123", "0,123", "1,234,56", "1.5,000"}) {
+  EXPECT_THAT(second("a;b\n1,5;1 234,5 \u20ac\n2,5;-0,25 %\n"), ElementsAre(1234.5, -0.25));
+  EXPECT_THAT(second("a,b\n1,\"$1,234.5\"\n2,-$12'345\n"), ElementsAre(1234.5, -12345));
+  for (const char* text : {"1,23", "1234,567", "1,2345", ",123", "0,123", "1,234,56", "1.5,000",
+                           "12 34", "0 123", "$", "5 apples", "1 - 2"}) {
     double value = 0;
     EXPECT_FALSE(parse_number(text, '.', value)) << text;
   }
@@ -219,8 +223,8 @@ TEST_F(TableTest, NamesTheLineOfARaggedRecord) {
   std::string bytes = "a,b\n";
   for (int i = 0; i < 300000; ++i) bytes += "1.5,2.5\n";
   refuse(bytes + "1,2,3\n", {"line 300002", "3 columns", "the first record has 2"});
-  refuse(bytes + "1\n", {"line 300002", "1 columns"});
-  refuse("a,b\n1,2\n3\n", {"line 3", "1 columns"});
+  refuse(bytes + "1\n", {"line 300002", "1 column,"});
+  refuse("a,b\n1,2\n3\n", {"line 3", "1 column,"});
   refuse("a,b\n1,\"2\n", {"line 2", "column 2", "never closed"});
   refuse(std::string_view("a,b\n1,\0\n", 8), {"line 2", "NUL"});
   refuse("a,b\n1,\xff\n", {"line 2", "UTF-8"});

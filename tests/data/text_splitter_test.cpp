@@ -99,7 +99,7 @@ TEST_F(SplitterTest, PiecesAreCheckedLikeTheWhole) {
     expect_error(ErrorKind::data, parts,
                  [&] { in_blocks(path, {.format = TextFormat::csv, .text = {"1"}}, 1); });
   };
-  refuse("a,b\nc,d\ne\n", {"line 3", "1 columns", "first record has 2"});
+  refuse("a,b\nc,d\ne\n", {"line 3", "1 column,", "first record has 2"});
   refuse("a,b\n\nc,\"d\n", {"line 3", "never closed"});
   refuse("a,b\n\"x\ny\",d\n\xff,f\n", {"line 4", "UTF-8"});
 }

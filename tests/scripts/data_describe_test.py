@@ -154,7 +154,13 @@ def check_images(folder, jpegs):
         field = describe(folder / f"{name}.jpg")["parts"][0]["fields"][0]
         assert field["shape"] == ([32, 48] if name == "grey" else [3, 32, 48]), field
         assert abs(field["mean"] - mean) < 0.5, (name, field, mean)
-    refused(folder / "photos", "is 8 x", "give a size")
+    # Sizes differ: one is chosen, and what is in the files is said. (A config needs data.resize.)
+    image = describe(folder / "photos")["parts"][0]["fields"][0]
+    assert image["shape"] == [3, 9, 8] and image["stored"] == "images of 8 x 8 to 8 x 9 pixels", image
+    config = folder / "photos.toml"
+    config.write_text(f'[data]\ntrain = "{folder / "photos"}"\n[model]\nlayers = [{{ type = "linear", out = 2 }}]\n')
+    line = tool.run("train", config, code=3).stderr
+    assert "is 8 x" in line and "give a size" in line, line
     photos = describe(folder / "photos", "--image-size", "4x6")
     image, label = photos["parts"][0]["fields"]
     assert image["shape"] == [3, 6, 4] and label["categories"] == ["cat", "dog"], photos
@@ -182,7 +188,7 @@ def check_text(folder):
     described = describe(folder / "bad.csv", "--category", "b")
     assert described["parts"][0]["fields"][1]["counts"] == [40, 1], described
     (folder / "ragged.csv").write_text("a,b\n1,2\n3\n")
-    refused(folder / "ragged.csv", "line 3", "1 columns")
+    refused(folder / "ragged.csv", "line 3", "1 column,")
     raw = folder / "raw.bin"
     raw.write_bytes(bytes(range(200, 224)))
     refused(raw, "no kind that is known", "--dtype")

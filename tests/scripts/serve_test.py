@@ -144,6 +144,33 @@ class Serve(unittest.TestCase):
             got = self.ask(method, path)
             self.assertEqual((got[0], list(got[2])), (status, ["error"]), path)
 
+    def test_a_model_that_is_being_loaded(self):
+        """It is never called unknown: 503 until it is there."""
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        models = [f"m{i}={self.run_dir}" for i in range(8)]
+        process = subprocess.Popen([tool.TOOL, "serve", "--port", str(port), "--no-tune", *models],
+                                   stderr=subprocess.DEVNULL, env=tool.environment())
+        self.addCleanup(process.wait)
+        self.addCleanup(process.terminate)
+        seen = set()
+        until = time.monotonic() + 60
+        while 200 not in seen and time.monotonic() < until:
+            try:
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+                connection.request("GET", "/v2/models/m7")
+                answer = connection.getresponse()
+                text = answer.read()
+                seen.add(answer.status)
+                if answer.status == 503:
+                    self.assertIn(b"is being loaded", text)
+                    self.assertTrue(answer.getheader("Retry-After"))
+            except OSError:
+                self.assertIsNone(process.poll())
+                time.sleep(0.001)
+        self.assertLessEqual(seen, {200, 503})
+        self.assertIn(200, seen)
+
     # Answers
 
     def test_json(self):
@@ -579,6 +606,48 @@ tune = false
             status, _, answer = server.ask("POST", "/v2/models/pets/infer", json.dumps({"inputs": inputs}))
             self.assertEqual(status, 400, answer)
             self.assertIn(says, answer["error"])
+        server.end()
+
+
+class Sequences(unittest.TestCase):
+    def test_samples_are_as_long_as_they_are(self):
+        """A request of few timesteps is answered as `infer` answers it, without padding that counts."""
+        folder = tool.Folder()
+        self.addCleanup(folder.close)
+        samples = [[[(i * 7 + t) % 5 - 2, t % 3] for t in range(1 + i % 6)] for i in range(60)]
+        with open(folder / "steps.jsonl", "w") as file:
+            for steps in samples:
+                file.write(json.dumps({"steps": steps, "y": sum(step[0] for step in steps) + 0.5}) + "\n")
+        tool.run("data", "describe", folder / "steps.jsonl", "--write-config", folder / "steps.toml")
+        tool.run("train", folder / "steps.toml", "--out", folder / "steps", "--quiet", "--no-tune", "--set", "train.epochs=2")
+        tool.run("infer", folder / "steps", "--input", folder / "steps.jsonl", "--output", folder / "out.csv", "--no-tune")
+        want = [float(line.split(",")[1]) for line in (folder / "out.csv").read_text().splitlines()[1:]]
+        server = Server(folder / "steps")
+        self.addCleanup(server.kill)
+        declared = server.ask("GET", "/v2/models/steps")[2]["inputs"]
+        self.assertEqual(declared, [{"name": "steps", "datatype": "FP32", "shape": [-1, -1, 2]}])
+
+        def ask(shape, data):
+            body = {"inputs": [{"name": "steps", "shape": shape, "datatype": "FP32", "data": data}]}
+            return server.ask("POST", "/v2/models/steps/infer", json.dumps(body))
+
+        for length in range(1, 7):
+            alike = [i for i, steps in enumerate(samples) if len(steps) == length]
+            status, _, answer = ask([len(alike), length, 2], [samples[i] for i in alike])
+            self.assertEqual(status, 200, answer)
+            for got, i in zip(answer["outputs"][0]["data"], alike):
+                self.assertAlmostEqual(got, want[i], delta=1e-4 * max(1, abs(want[i])))
+        for shape in ([1, 7, 2], [1, 0, 2], [1, 6], [1, 4, 3], [1, 12]):
+            status, _, answer = ask(shape, [0] * (shape[1] * (shape + [1])[2]))
+            self.assertEqual(status, 400, answer)
+            self.assertIn("1 to 6 timesteps", answer["error"])
+        # The shortest request, without JSON, has samples of the full length.
+        full = next(i for i, steps in enumerate(samples) if len(steps) == 6)
+        body = struct.pack("<12f", *(x for step in samples[full] for x in step))
+        status, _, answer = server.ask("POST", "/v2/models/steps/infer", body,
+                                       headers={"Inference-Header-Content-Length": "0"})
+        self.assertEqual(status, 200, answer)
+        self.assertAlmostEqual(struct.unpack("<f", answer[-4:])[0], want[full], delta=1e-4 * max(1, abs(want[full])))
         server.end()
 
 

@@ -162,6 +162,17 @@ void CategoryFeature::apply_codes(const Field& from, int64_t begin, int64_t end,
   }
 }
 
+ImageOptions folder_options(const Shape& shape) {
+  const int rank = shape.rank();
+  const int64_t channels = rank == 2 ? 1 : rank == 3 ? shape[0] : 0;
+  if (channels != 1 && channels != 3) return {};
+  ImageOptions options;
+  options.channels = int(channels);
+  options.height = shape[rank - 2];
+  options.width = shape[rank - 1];
+  return options;
+}
+
 void ImageFeature::apply(const Field& from, int64_t begin, int64_t end, double* out,
                          int64_t stride) const {
   check_shape(from, shape);

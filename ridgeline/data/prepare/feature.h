@@ -64,8 +64,8 @@ struct CategoryFeature {
 // Bytes of pixels: y = byte * scale + shift, in floats as a device's gather computes it.
 struct ImageFeature {
   std::string field;
-  Shape shape;             // [height, width] or [channels, height, width]
-  ImageOptions options{};  // how a folder of images must be opened to get this shape
+  Shape shape;  // [height, width], [channels, height, width] or another of rank 2 or more
+  ImageOptions options{};  // how a folder of images must be opened to get this shape, if it can
   Scaling scaling{};
 
   int64_t width() const { return shape.numel(); }
@@ -73,6 +73,10 @@ struct ImageFeature {
 
   bool operator==(const ImageFeature&) const = default;
 };
+
+// Returns the options by which a folder of images gives samples of this shape; none if it cannot,
+// because the images of folders have one channel or three, and these come first.
+ImageOptions folder_options(const Shape& shape);
 
 // Timesteps, of any number per sample. A prepared sample is [length][width of a timestep], with
 // zeros after its last timestep, together with its number of timesteps. A field of numbers

@@ -95,10 +95,7 @@ ImageFeature fit_image(const Field& field, std::span<const int64_t> train, Scale
   ImageFeature feature;
   feature.field = field.name;
   feature.shape = field.shape;
-  const int rank = field.shape.rank();
-  feature.options.channels = rank == 2 ? 1 : int(field.shape[0]);
-  feature.options.height = field.shape[rank - 2];
-  feature.options.width = field.shape[rank - 1];
+  feature.options = folder_options(field.shape);
   if (scale != ScaleKind::standard) {
     feature.scaling = make_scaling(scale, {});
     return feature;

@@ -120,17 +120,13 @@ Feature read_image_options(StrictObject& in) {
   ImageFeature f;
   f.field = in.text("field");
   f.shape = in.shape("shape");
-  f.options.channels = int(in.whole("channels", 1, 4));
-  f.options.filter = ResizeFilter(in.choice("filter", names<ResizeFilter>()));
+  (void)in.whole("channels", 0, 4);  // follows from the shape
+  const auto filter = ResizeFilter(in.choice("filter", names<ResizeFilter>()));
   f.scaling.scale = float(in.number("scale"));
   f.scaling.shift = float(in.number("shift"));
-  const int rank = f.shape.rank();
-  const bool fits = rank == 2   ? f.options.channels == 1
-                    : rank == 3 ? f.options.channels == f.shape[0]
-                                : false;
-  if (!fits) in.refuse("shape", "is not that of an image of so many channels");
-  f.options.height = f.shape[rank - 2];
-  f.options.width = f.shape[rank - 1];
+  if (f.shape.rank() < 2) in.refuse("shape", "is not that of an image");
+  f.options = folder_options(f.shape);
+  f.options.filter = filter;
   return f;
 }
 

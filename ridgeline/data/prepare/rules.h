@@ -61,6 +61,7 @@ struct PrepareRules {
   // Empty: all are of the kind below.
   std::vector<TargetKind> target_kinds{};
   std::optional<TargetKind> target_kind{};       // unset: detected from the field
+  bool detect_labels = true;                     // otherwise detected labels are values
   NumberScale target_scale = NumberScale::none;  // of values
   ScaleKind image_scale = ScaleKind::unit;
   // For sequences: integers are codes below this, for an embedding; 0: numbers.

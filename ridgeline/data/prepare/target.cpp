@@ -17,9 +17,15 @@ namespace {
 
 constexpr size_t kFewClasses = 20;
 
-[[noreturn]] void refuse(const Field& field, int64_t sample, std::string_view what) {
-  throw_error(ErrorKind::data, "{}: the target {} of sample {} {}; mend the sample or leave it out",
-              field.origin, quote(field.name), sample, what);
+[[noreturn]] void refuse(const Field& field, int64_t sample, std::string_view what,
+                         std::string_view remedy = "mend the sample or leave it out") {
+  throw_error(ErrorKind::data, "{}: the target {} of sample {} {}; {}", field.origin,
+              quote(field.name), sample, what, remedy);
+}
+
+[[noreturn]] void refuse_absent(const Field& field, int64_t sample) {
+  refuse(field, sample, "is missing",
+         "fill it in, or leave out all samples without one: data.missing_target = \"drop\"");
 }
 
 bool is_words(const Field& field) {
@@ -48,7 +54,7 @@ std::vector<std::string> numbered_classes(const Field& field, const FieldSummary
 void refuse_missing(const Field& field) {
   training_blocks(field, {}, [&](std::span<const int64_t> samples, std::span<const double> values) {
     for (size_t i = 0; i < values.size(); ++i) {
-      if (std::isnan(values[i])) refuse(field, samples[i], "is missing (not a number)");
+      if (std::isnan(values[i])) refuse_absent(field, samples[i]);
       if (std::isinf(values[i])) refuse(field, samples[i], "is infinite");
     }
   });
@@ -72,8 +78,8 @@ TargetKind guess_target(const Field& field, const FieldSummary& summary) {
                        summary.values.rbegin()->first == int64_t(distinct) - 1 &&
                        int64_t(2 * distinct) <= field.samples;
   if (distinct > 0 && (distinct <= kFewClasses || counted)) return TargetKind::classes;
-  const bool bits = field.dtype == DType::uint8 && field.shape.numel() > 1 && summary.least >= 0 &&
-                    summary.most <= 1;
+  const bool bits =
+      field.shape.numel() > 1 && summary.whole && summary.least >= 0 && summary.most == 1;
   return bits ? TargetKind::labels : TargetKind::values;
 }
 
@@ -102,7 +108,7 @@ void classify(const Field& field, const std::vector<std::string>& classes, bool 
   if (!numbered) {
     const std::vector<int32_t> codes = codes_by_name(field, begin, end, classes);
     for (size_t i = 0; i < codes.size(); ++i) {
-      if (codes[i] == kMissingCode) refuse(field, begin + int64_t(i), "is missing");
+      if (codes[i] == kMissingCode) refuse_absent(field, begin + int64_t(i));
       if (codes[i] == kUnseenCode) {
         refuse(
             field, begin + int64_t(i),
@@ -116,7 +122,7 @@ void classify(const Field& field, const std::vector<std::string>& classes, bool 
   for (const std::string& text : classes) known.push_back(number_of(text));
   read_doubles(field, begin, end, values);
   for (size_t i = 0; i < values.size(); ++i) {
-    if (std::isnan(values[i])) refuse(field, begin + int64_t(i), "is missing (not a number)");
+    if (std::isnan(values[i])) refuse_absent(field, begin + int64_t(i));
     const auto found = std::ranges::lower_bound(known, values[i]);
     if (found == known.end() || *found != values[i]) {
       refuse(field, begin + int64_t(i),
@@ -165,7 +171,7 @@ void Target::apply_values(const FieldSet& set, int64_t begin, int64_t end,
     for (size_t i = 0; i < values.size(); ++i) {
       const int64_t sample = begin + int64_t(i / elements);
       const double value = values[i];
-      if (std::isnan(value)) refuse(field, sample, "is missing (not a number)");
+      if (std::isnan(value)) refuse_absent(field, sample);
       if (std::isinf(value)) refuse(field, sample, "is infinite");
       if (kind == TargetKind::labels && value != 0 && value != 1) {
         refuse(field, sample, fmt::format("holds {}; a label is 0 or 1", value));
@@ -212,6 +218,9 @@ Target fit_target(const FieldSet& set, std::span<const int64_t> train, const Pre
   target.kind = rules.target_kind ? *rules.target_kind
                 : several         ? TargetKind::values
                                   : guess_target(first, summary);
+  if (!rules.target_kind && !rules.detect_labels && target.kind == TargetKind::labels) {
+    target.kind = TargetKind::values;
+  }
   if (target.kind == TargetKind::classes) {
     if (several || first.shape.numel() != 1) {
       throw_error(ErrorKind::usage, "{}: classes are one field of one value a sample",

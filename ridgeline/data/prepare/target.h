@@ -52,7 +52,7 @@ struct Target {
 };
 
 // Detects the kind of target: words are classes, and so are integers of few values (at most 20, or
-// 0 to n - 1 up to a thousand, each twice on average); bytes of 0 and 1, several per sample, are
+// 0 to n - 1 up to a thousand, each twice on average); several numbers of 0 and 1 per sample are
 // labels; anything else is values. Throws Error(data) for texts and sequences.
 TargetKind guess_target(const Field& field, const FieldSummary& summary);
 

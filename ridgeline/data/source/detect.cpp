@@ -25,7 +25,7 @@ struct Magic {
   Content content;
 };
 using namespace std::string_view_literals;
-constexpr std::array<Magic, 9> kMagics{{
+constexpr std::array<Magic, 10> kMagics{{
     {"\x93NUMPY"sv, Content::npy},
     {"\x89PNG\r\n\x1a\n"sv, Content::png},
     {"\xff\xd8\xff"sv, Content::jpeg},
@@ -35,6 +35,7 @@ constexpr std::array<Magic, 9> kMagics{{
     {"\x89HDF\r\n\x1a\n"sv, Content::hdf5},
     {"PAR1"sv, Content::parquet},
     {"%PDF-"sv, Content::pdf},
+    {"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"sv, Content::excel},  // before 2007
 }};
 
 struct Kind {
@@ -50,7 +51,7 @@ constexpr std::array<Kind, 24> kKinds{{
     {Content::npy, "a NumPy array (.npy)", ""},
     {Content::npz, "an archive of NumPy arrays (.npz)", ""},
     {Content::torch, "a PyTorch file (a pickle in a zip archive)", kRunsCode},
-    {Content::excel, "a spreadsheet or document in a zip archive", "export the table as CSV"},
+    {Content::excel, "a spreadsheet or document of an office program", "export the table as CSV"},
     {Content::zip, "a zip archive", "unpack it and give the files in it"},
     {Content::pickle, "a Python pickle", kRunsCode},
     {Content::png, "a PNG image", ""},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstring>
 #include <exception>
 #include <mutex>
@@ -113,6 +114,15 @@ class ImageValues final : public FieldValues {
   ImageOptions options_;
 };
 
+// "images of 20 x 30 to 640 x 480 pixels"
+std::string sizes_of(const ImageFolder& folder) {
+  const auto area = [](const ImageInfo& info) { return info.height * info.width; };
+  const auto [least, most] = std::ranges::minmax_element(folder.infos, {}, area);
+  std::string text = fmt::format("images of {} x {}", least->width, least->height);
+  if (!folder.same_size()) text += fmt::format(" to {} x {}", most->width, most->height);
+  return text + " pixels";
+}
+
 void add_class(ImageFolder& folder, const fs::path& path) {
   const auto label = int32_t(folder.classes.size());
   const size_t before = folder.files.size();
@@ -173,6 +183,21 @@ ImageFolder scan_image_folder(const fs::path& path) {
   return folder;
 }
 
+ImageOptions chosen_size(const ImageFolder& folder, ImageOptions options) {
+  if (!options.choose_size || options.height > 0 || folder.infos.empty()) return options;
+  double height = 0, width = 0;
+  for (const ImageInfo& info : folder.infos) {
+    height += double(info.height) / double(folder.infos.size());
+    width += double(info.width) / double(folder.infos.size());
+  }
+  const double side = std::max(height, width);
+  const double factor = side > double(kLargeSide) ? double(kChosenSide) / side : 1.0;
+  if (factor == 1.0 && folder.same_size()) return options;
+  options.height = std::max<int64_t>(1, std::lround(height * factor));
+  options.width = std::max<int64_t>(1, std::lround(width * factor));
+  return options;
+}
+
 FieldSet read_image_folder(const ImageFolder& folder, const ImageOptions& options) {
   ImageOptions settled = options;
   if (settled.channels == 0) settled.channels = folder.all_grey() ? 1 : 3;
@@ -197,6 +222,7 @@ FieldSet read_image_folder(const ImageFolder& folder, const ImageOptions& option
   image.samples = int64_t(folder.files.size());
   image.origin = folder.path.string();
   image.values = std::make_shared<ImageValues>(folder.files, settled);
+  if (options.choose_size && options.height > 0) image.stored = sizes_of(folder);
   FieldSet set(folder.path.string());
   set.add(std::move(image));
   if (!folder.classes.empty()) {

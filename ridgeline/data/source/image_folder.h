@@ -29,6 +29,11 @@ struct ImageFolder {
 // folders that are not images are skipped. Throws Error(data) with the file.
 ImageFolder scan_image_folder(const std::filesystem::path& folder);
 
+// Returns the options with a size, if none is given and choose_size is set: the mean size if images
+// differ in size, and one with sides of at most kChosenSide if it is above kLargeSide.
+constexpr int64_t kChosenSide = 64, kLargeSide = 128;
+ImageOptions chosen_size(const ImageFolder& folder, ImageOptions options);
+
 // Returns the fields "image", uint8 [height, width] or [3, height, width], and "label", a category
 // (if there are classes). Images are decoded when needed, by several threads. Throws Error(data) if
 // sizes differ and none is given.

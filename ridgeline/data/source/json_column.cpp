@@ -49,8 +49,10 @@ std::string JsonColumn::add_scalar(const nlohmann::ordered_json& value) {
   } else if (number_as_word) {
     scalars_->add(std::string_view(value.dump()));
   } else {
-    return fmt::format("is {}, but {} in the lines before", value.type_name(),
-                       words ? (truths_ ? "true or false" : "a text") : "a number");
+    return fmt::format(
+        "is a {}, but {} in the lines before; write all of them alike, or read the key as words: "
+        "--category, or category = true in data.columns",
+        value.type_name(), words ? (truths_ ? "true or false" : "a text") : "a number");
   }
   return {};
 }

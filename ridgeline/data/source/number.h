@@ -14,7 +14,9 @@ namespace ridgeline::data {
 bool parse_number(std::string_view cell, double& value);
 
 // The same for numbers as people write them, with `decimal`, a point or a comma, before the
-// fraction; the other of the two may stand between groups of three digits: 1,234.5 or 1.234,5.
+// fraction; the other of the two, a blank or an apostrophe may stand between groups of three
+// digits: 1,234.5 or 1.234,5 or 1 234,5. A currency or percent sign before or after it changes
+// nothing.
 bool parse_number(std::string_view cell, char decimal, double& value);
 
 // Takes decimal digits from `at` into `mantissa`, which may overflow. Up to eight are found and

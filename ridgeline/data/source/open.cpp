@@ -105,18 +105,20 @@ FieldSet read_lines(const fs::path& path) {
 
 OpenedSource open_images(ImageFolder folder, const SourceOptions& options, std::string title) {
   OpenedSource source{std::move(title), {}};
-  source.parts.push_back({"", read_image_folder(folder, options.images)});
+  source.images = chosen_size(folder, options.images);
+  source.parts.push_back({"", read_image_folder(folder, source.images)});
   return source;
 }
 
-// Finds FOLDER/train/CLASS/NAME and so on.
-std::vector<SetPart> image_parts(const fs::path& folder, const SourceOptions& options) {
+// Finds FOLDER/train/CLASS/NAME and so on. A size that is chosen holds for all parts.
+std::vector<SetPart> image_parts(const fs::path& folder, ImageOptions& options) {
   std::vector<SetPart> parts;
   for (const auto& [word, part] : kPartWords) {
     std::error_code ignored;
     if (!fs::is_directory(folder / word, ignored)) continue;
     const ImageFolder images = scan_image_folder(folder / word);
-    parts.push_back({std::string(part), read_image_folder(images, options.images)});
+    options = chosen_size(images, options);
+    parts.push_back({std::string(part), read_image_folder(images, options)});
   }
   return parts;
 }
@@ -139,8 +141,9 @@ OpenedSource open_folder(const fs::path& folder, const SourceOptions& options) {
   if (auto parts = idx_parts(folder); !parts.empty()) {
     return {"a folder of IDX files", std::move(parts)};
   }
-  if (auto parts = image_parts(folder, options); !parts.empty()) {
-    return {"folders of images by class", std::move(parts)};
+  ImageOptions as = options.images;
+  if (auto parts = image_parts(folder, as); !parts.empty()) {
+    return {"folders of images by class", std::move(parts), false, as};
   }
   ImageFolder images = scan_image_folder(folder);
   std::string title = images.classes.empty() ? "a folder of images" : "a folder of images by class";

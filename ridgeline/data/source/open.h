@@ -32,6 +32,7 @@ struct OpenedSource {
   std::string title;           // "a table of separated values"
   std::vector<SetPart> parts;  // at least one
   bool table = false;          // its fields are columns: the last is the default target
+  ImageOptions images{};       // with the size that was chosen, if any
 };
 
 // Opens any file or folder of samples, by its content: .npy, .npz, safetensors, IDX, tables, JSON

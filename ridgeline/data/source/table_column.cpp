@@ -77,9 +77,10 @@ bool is_missing_word(std::string_view cell) {
 }
 
 bool is_missing_number(std::string_view cell) {
-  constexpr std::array<std::string_view, 19> kWords{
-      "na", "n/a",  "nan", "-nan",  "null",  "none",    "nil",    "<na>",   "missing", "-",
-      "--", "#n/a", "#na", "#num!", "#ref!", "#value!", "#name?", "#null!", "#div/0!"};
+  constexpr std::array<std::string_view, 23> kWords{
+      "na",    "n/a",     "n.a.",   "nan",    "-nan",    "null",    "none",   "nil",
+      "<na>",  "-",       "--",     ".",      "..",      "#n/a",    "#na",    "#num!",
+      "#ref!", "#value!", "#name?", "#null!", "#div/0!", "missing", "unknown"};
   const std::string_view text = trimmed(cell);
   if (is_missing_word(text)) return true;
   const auto small = [](char a, char b) {

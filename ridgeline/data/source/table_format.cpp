@@ -24,13 +24,13 @@ std::vector<int64_t> counts(std::string_view sample, bool whole, char separator)
   for (const char c : sample) {
     if (c == '"') quoted = !quoted;
     if (!quoted && c == '\n') {
-      if (!blank) result.push_back(count);
+      if (!blank || count > 0) result.push_back(count);
       count = 0;
       blank = true;
       if (int64_t(result.size()) == kTableSampleRecords) return result;
       continue;
     }
-    if (c != '\r') blank = false;
+    if (c != '\r' && c != ' ' && c != '\t') blank = false;
     count += !quoted && c == separator;
   }
   if (whole && !blank) result.push_back(count);
@@ -229,6 +229,12 @@ bool alike_lines(std::string_view sample, bool whole, char separator) {
 TableFormat find_table_format(std::string_view sample, bool whole, const TableOptions& options,
                               const std::string& file) {
   if (options.separator != '\0') check_separator(options.separator, file);
+  constexpr auto kNowhere = std::string_view::npos;
+  if (sample.find('\n') == kNowhere && sample.find('\r') + 1 < sample.size()) {
+    throw_error(ErrorKind::data,
+                "{}: its lines end as on old Macs; convert them: tr '\\r' '\\n' < FILE > NEW",
+                file);
+  }
   const size_t all = sample.size();
   sample = first_lines(sample);
   whole = whole && sample.size() == all;

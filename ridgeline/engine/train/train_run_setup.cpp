@@ -235,6 +235,10 @@ void TrainRun::announce() {
     progress_.line(fmt::format("left out, being texts or sequences: {}",
                                fmt::join(set.preparation->left_out(), ", ")));
   }
+  if (set.without_target > 0) {
+    progress_.line(
+        fmt::format("left out, having no target: {}", counted(set.without_target, "sample")));
+  }
   progress_.line(fmt::format(
       "plan of {} ({}); memory {}B (live at once {}B, without reuse {}B); ready in {} (tuning "
       "{})",
