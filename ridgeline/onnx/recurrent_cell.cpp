@@ -18,6 +18,9 @@ struct Atom {
   LinearForm a{}, b{};
 };
 
+// Thrown where forms would hold more numbers than those of a cell do.
+struct TooLarge {};
+
 // Evaluates the nodes of a body to linear forms of atoms. Atom 0 is x; the states follow.
 class BodyEvaluator {
  public:
@@ -49,7 +52,14 @@ class BodyEvaluator {
   static constexpr size_t kMostNodes = 500, kMostAtoms = 64;
   static constexpr int64_t kMostNumbers = int64_t{1} << 25;
 
+  // Counts numbers before they are allocated: a small file may name large widths.
+  void reserve(int64_t rows, int64_t columns) {
+    if (columns > 0 && rows > (kMostNumbers - kept_) / columns) throw TooLarge{};
+    kept_ += rows * columns;
+  }
+
   void define(const std::string& name, int64_t width) {
+    reserve(width, width);
     forms_[name] = atom_form(int(atoms_.size()), width);
     atoms_.push_back({width, ""});
   }
@@ -124,6 +134,7 @@ class BodyEvaluator {
         return atom_form(int(i), a.width);
       }
     }
+    reserve(a.width, a.width);
     atoms_.push_back({a.width, op, a, b});
     return atom_form(int(atoms_.size()) - 1, a.width);
   }
@@ -177,10 +188,9 @@ class BodyEvaluator {
         matrix->dims[transposed ? 1 : 0] != x.width || (gemm && node.integer("transA", 0) != 0)) {
       return;
     }
-    // The work is in proportion to what is kept of an identity, and to a product of two otherwise.
     const int64_t out = matrix->dims[transposed ? 0 : 1];
-    kept_ += x.width * out;
-    if (kept_ > kMostNumbers) return;
+    reserve(x.width, out);
+    for (const auto& [atom, from] : x.of) reserve(out, from.columns);
     LinearForm made = multiply(x, *matrix, transposed);
     if (gemm) {
       made = scale_rows(made, all(out, node.number("alpha", 1)));
@@ -235,6 +245,11 @@ class BodyEvaluator {
       const LinearForm* part = form(name);
       if (part == nullptr) return;
       parts.push_back(*part);
+    }
+    int64_t width = 0;
+    for (const LinearForm& part : parts) width += part.width;
+    for (const LinearForm& part : parts) {
+      for (const auto& [atom, from] : part.of) reserve(width, from.columns);
     }
     give(node, stack(parts));
   }
@@ -443,9 +458,13 @@ class CellMatcher {
 }  // namespace
 
 std::optional<RecurrentCell> recognise_cell(const TimestepBody& timestep) {
-  BodyEvaluator evaluator(timestep);
-  if (!evaluator.run()) return std::nullopt;
-  return CellMatcher(timestep, evaluator).match();
+  try {
+    BodyEvaluator evaluator(timestep);
+    if (!evaluator.run()) return std::nullopt;
+    return CellMatcher(timestep, evaluator).match();
+  } catch (const TooLarge&) {
+    return std::nullopt;
+  }
 }
 
 }  // namespace ridgeline::onnx

@@ -173,6 +173,12 @@ for name, mix in (("keras", [("Sub", "one zz", "mz", {}), ("Mul", "mz n", "mn", 
 # No cell that is known: it is written out.
 loop("loop-unrolled", "h", "out", [("MatMul", "x1 w", "u", {}), ("MatMul", "h r", "v", {}), ("Add", "u v", "z", {}), ("Add", "z b", "s", {}), ("Tanh", "s", "t1", {}),
      ("Add", "t1 h", "h2", {}), ("Relu", "h2", "out", {})], w=floats(3, 4), r=floats(4, 4) / 4, b=floats(4))
+# A state of a million numbers, whose weights the file does not hold.
+wide = out / "refused"; wide.mkdir()
+model = onnx.load(out / "loop-unrolled.onnx")
+for each in model.graph.initializer:
+    if each.name == "width": each.CopyFrom(numpy_helper.from_array(ints(10**6), "width"))
+onnx.save(model, wide / "wide.onnx")
 # Logarithms are refused unless they are said to be of classes, and the classifier then gives probabilities.
 write("log-softmax", (6,), [("MatMul", "x a", "p", {}), ("LogSoftmax", "p", "y", {"axis": 1})], a=floats(6, 4))
 np.save(out / "log-softmax.y.npy", np.exp(np.load(out / "log-softmax.y.npy")))
@@ -248,6 +254,7 @@ def graphs(python):
         folder = pathlib.Path(name)
         tool.command([python, "-c", GRAPHS, folder])
         print(f"{run_all(folder, python)} graphs give ONNX Runtime's numbers")
+        tool.run("import", folder / "refused/wide.onnx", "--out", folder / "wide.safetensors", code=3)
 
 
 def sklearn(python):
