@@ -86,7 +86,7 @@ class Module(torch.nn.Module):  # type: ignore[misc]
         model.load_state_dict({name: value.detach().cpu() for name, value in self.state_dict().items()})
         return model
 
-    @_not_compiled
+    @_not_compiled  # type: ignore[untyped-decorator]
     def forward(self, x: Any) -> Any:
         """Returns the last layer's outputs for samples x [n, ...]: [n, outputs]."""
         if not isinstance(x, torch.Tensor):
