@@ -42,19 +42,17 @@ void forget_large(T& memory) {
 
 }  // namespace
 
-void IoThread::keep_sweeping() {
-  if (sweeps_) return;
+void IoThread::start_sweeping() {
   swept_ = Clock::now();
   set_timer();
 }
 
+// A wait before this one ends with an error.
 void IoThread::set_timer() {
   timer_.expires_after(kSweepTime);
   timer_.async_wait([this](const error_code& error) {
-    sweeps_ = false;
     if (!error) sweep();
   });
-  sweeps_ = true;
 }
 
 void IoThread::sweep() {
@@ -86,15 +84,16 @@ void IoThread::compute_soon() {
   compute_posted = true;
 }
 
+// It enters the list last: the destructor does not run for a constructor that throws.
 Connection::Connection(IoThread& io, Socket socket) : io_(io), socket_(std::move(socket)) {
-  place_ = io_.connections.insert(io_.connections.end(), this);
-  io_.server.metrics.connections.fetch_add(1);
   error_code ignored;
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
   if (io_.server.log.wanted()) {
     const auto end = socket_.remote_endpoint(ignored);
     if (!ignored) peer = end.address().to_string();
   }
+  place_ = io_.connections.insert(io_.connections.end(), this);
+  io_.server.metrics.connections.fetch_add(1);
 }
 
 Connection::~Connection() {

@@ -43,7 +43,7 @@ struct IoThread {
       : server(server), state(server.options, server.repository, number), log(server.log) {}
 
   // Looks at all connections ten times a second. Called again after a handler has thrown.
-  void keep_sweeping();
+  void start_sweeping();
   // Computes the submitted jobs once all requests that have arrived are read.
   void compute_soon();
 
@@ -60,7 +60,6 @@ struct IoThread {
   void set_timer();
   asio::steady_timer timer_{context};
   Clock::time_point swept_;
-  bool sweeps_ = false;  // the timer is set
 };
 
 // The body of a request: a string that grows as data arrives, whatever length was announced.

@@ -59,12 +59,13 @@ class HttpServer::Impl {
   }
 
  private:
-  // A handler that throws, as when memory is short, ends its own connection at most.
+  // A handler that throws, as when memory is short, ends its own connection at most. It may have
+  // been the one that accepts or sweeps, or it may not have been called at all: both begin again.
   void run(IoThread& io) {
     for (;;) {
       try {
-        io.keep_sweeping();
-        if (&io == threads_.front().get() && !accepts_ && acceptor_->is_open()) accept();
+        io.start_sweeping();
+        if (&io == threads_.front().get()) start_accepting();
         io.context.run();
         return;
       } catch (const std::exception& error) {
@@ -102,38 +103,45 @@ class HttpServer::Impl {
     check("listen on");
   }
 
+  void start_accepting() {
+    if (!acceptor_->is_open()) return;
+    error_code ignored;
+    acceptor_->cancel(ignored);
+    retry_->cancel(ignored);
+    accept();
+  }
+
   // Distributes connections to the threads in turn.
   void accept() {
     IoThread& io = *threads_[next_];
     next_ = (next_ + 1) % threads_.size();
-    acceptor_->async_accept(io.context, [this, &io](const error_code& error, Socket socket) {
-      accepts_ = false;
-      if (!acceptor_->is_open()) return;
-      if (error) return accept_later();
-      Metrics& metrics = server_.metrics;
-      metrics.connections_accepted.fetch_add(1);
-      if (metrics.connections.load() >= server_.options.most_connections) {
-        metrics.connections_refused.fetch_add(1);
-        error_code ignored;
-        socket.close(ignored);
-      } else {
-        asio::post(io.context, [&io, socket = std::move(socket)]() mutable {
-          std::make_shared<Connection>(io, std::move(socket))->start();
+    const uint64_t number = ++accepts_;
+    acceptor_->async_accept(
+        io.context, [this, &io, number](const error_code& error, Socket socket) {
+          if (!acceptor_->is_open()) return;
+          const bool newest = number == accepts_;  // another one has begun otherwise
+          if (error) return newest ? accept_later() : void();
+          Metrics& metrics = server_.metrics;
+          metrics.connections_accepted.fetch_add(1);
+          if (metrics.connections.load() >= server_.options.most_connections) {
+            metrics.connections_refused.fetch_add(1);
+            error_code ignored;
+            socket.close(ignored);
+          } else {
+            asio::post(io.context, [&io, socket = std::move(socket)]() mutable {
+              std::make_shared<Connection>(io, std::move(socket))->start();
+            });
+          }
+          if (newest) accept();
         });
-      }
-      accept();
-    });
-    accepts_ = true;
   }
 
   // Usually there are too many open files, some of which will be closed.
   void accept_later() {
     retry_->expires_after(kRetryTime);
     retry_->async_wait([this](const error_code& error) {
-      accepts_ = false;
       if (!error && acceptor_->is_open()) accept();
     });
-    accepts_ = true;
   }
 
   ServerContext server_;
@@ -143,7 +151,7 @@ class HttpServer::Impl {
   std::vector<std::thread> running_;
   int port_ = 0;
   size_t next_ = 0;
-  bool accepts_ = false;  // a connection, now or later; used by the first thread only
+  uint64_t accepts_ = 0;  // counted by the first thread
 };
 
 HttpServer::HttpServer(const ServeOptions& options, Router& router, const Repository& repository,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <new>
 
 #include "ridgeline/core/text_format.h"
 #include "ridgeline/serve/http_error.h"
@@ -388,6 +389,10 @@ void RequestParser::parse(std::string& body, std::optional<size_t> header_length
   const ForgetLarge forget{json_->parser, length};
   dom::element root;
   if (const auto error = json_->parser.parse(body.data(), length, false).get(root)) {
+    if (error == simdjson::MEMALLOC) {  // a parser that lacks part of its memory would crash
+      json_->parser = dom::parser();
+      throw std::bad_alloc();
+    }
     refuse(400, "the body is not JSON: {}", simdjson::error_message(error));
   }
   dom::object object;

@@ -80,6 +80,38 @@ TEST_P(VerifyElsewhere, OneMoreSampleInABatchFails) {
   }
 }
 
+Config conv_config() {
+  return small_config(
+      {"model.layers=[{type=\"conv2d\",out=4,kernel=3,padding=1},{type=\"batchnorm\"},"
+       "{type=\"relu\"},{type=\"conv2d\",out=4,kernel=3},{type=\"batchnorm\"},{type=\"relu\"},"
+       "{type=\"linear\",out=4}]",
+       "train.optimizer={type=\"adam\",lr=0.002}"});
+}
+
+// A convolutional net sums its gradients and statistics over samples and pixels. In fp64, where
+// fast kernels differ by little more than the order of these sums, the reference is within the
+// bound for that many terms, and a batch with one more sample is not.
+TEST(Verify, BoundsCountThePixelsOfSums) {
+  const TempFolder folder;
+  dist::SelfCommunicator alone;
+  const Config config = conv_config();
+  VerifyOptions options = options_for(3);
+  options.ranks = &alone;
+  options.precisions = {Precision::fp64};
+  for (const bool same : {true, false}) {
+    Config elsewhere = config;
+    if (!same) elsewhere.train.batch = config.train.batch + 1;
+    write_part(elsewhere, options, folder / "part.safetensors");
+    VerifyOptions compare = options;
+    compare.part = folder / "part.safetensors";
+    compare.part_ranks = 1;
+    const VerifyReport report = verify(config, compare);
+    EXPECT_EQ(report.comparisons.front().what, "cpu reference kernels");
+    EXPECT_NE(report.comparisons.front().verdict, Verdict::fail) << to_text(report);
+    EXPECT_EQ(report.comparisons.back().verdict, same ? Verdict::pass : Verdict::fail);
+  }
+}
+
 TEST(Verify, TheCpuStandsInWithWhatItHas) {
   for (const Precision both :
        {Precision::fp64, Precision::fp32, Precision::bf16, Precision::fp16}) {

@@ -10,6 +10,7 @@
 #include "ridgeline/engine/load_data.h"
 #include "ridgeline/engine/ranks.h"
 #include "ridgeline/engine/train/trainer.h"
+#include "ridgeline/engine/verify/summed_terms.h"
 #include "ridgeline/registry.h"
 
 namespace ridgeline::engine {
@@ -40,13 +41,13 @@ double roundoff(Precision precision) {
 
 // The error that rounding alone explains. A step changes a weight by little and rounds it once, and
 // the roundings of K steps are nearly independent: they add up like a random walk, to about sqrt(K)
-// u. A correct run may be off by twice that, plus two initial roundings;
-// a gradient that lacks one sample of a batch of thousands is already off by far more. Weights that
-// start at zero (biases) are sums of gradients only, whose own relative error, as sums of n samples
-// that partly cancel, is about sqrt(n) u.
-double bound_of(Precision precision, int64_t steps, bool from_zero, int64_t batch) {
+// u. A correct run may be off by twice that, plus two initial roundings; a gradient that lacks one
+// sample of a batch of thousands is already off by far more. What the steps have changed, a share
+// of the weight (all of it, if it began at zero), is a sum of gradients only, whose own relative
+// error, as sums of n terms that partly cancel, is about sqrt(n) u.
+double bound_of(Precision precision, int64_t steps, double changed = 0, int64_t terms = 1) {
   const double walk = 2 * roundoff(precision) * (1 + std::sqrt(double(steps)));
-  return from_zero ? walk * std::max(1.0, std::sqrt(double(batch)) / 4) : walk;
+  return walk * std::max(1.0, changed * std::sqrt(double(terms)) / 4);
 }
 
 // A control run measures how much training itself amplifies a rounding. An error within this many
@@ -131,8 +132,6 @@ Norms norms(const Tensor& a, const Tensor* b) {
 
 double ratio(double part, double whole) { return part == 0 ? 0 : whole > 0 ? part / whole : 1; }
 
-bool is_zero(const Tensor& tensor) { return norms(tensor, nullptr).max == 0; }
-
 Verdict judge(double error, double bound, double control) {
   if (error <= bound) return Verdict::pass;
   return error <= kControlFactor * control ? Verdict::amplified : Verdict::fail;
@@ -140,6 +139,7 @@ Verdict judge(double error, double bound, double control) {
 
 struct Base {
   Precision precision = Precision::fp32;
+  std::unordered_map<std::string, int64_t> terms;  // summed_terms()
   Snapshot start;
   Made made, control;
 };
@@ -161,7 +161,12 @@ Comparison compare(std::string what, Precision precision, int64_t batch, const B
     tensor.name = item.name;
     tensor.max_norm = ratio(off.max, size.max);
     tensor.two_norm = ratio(off.two, size.two);
-    tensor.bound = bound_of(precision, all.steps, is_zero(base.start.items[i].value.view()), batch);
+    const Norms change = norms(base.start.items[i].value.view(), &want);
+    const auto terms = base.terms.find(item.name);
+    tensor.bound =
+        bound_of(precision, all.steps,
+                 std::min(1.0, std::max(ratio(change.max, size.max), ratio(change.two, size.two))),
+                 terms == base.terms.end() ? batch : terms->second);
     const Norms drift = norms(base.control.state.items[i].value.view(), &want);
     tensor.control_max = ratio(drift.max, size.max);
     tensor.control = ratio(drift.two, size.two);
@@ -175,7 +180,7 @@ Comparison compare(std::string what, Precision precision, int64_t batch, const B
   // A loss accumulates the rounding of every weight that it depends on: it may err ten times as
   // much as a weight. A loss near zero is a difference of large logits, so its error does not
   // shrink with it: it is compared with a hundredth of the largest.
-  all.loss_bound = 10 * bound_of(precision, all.steps, false, batch);
+  all.loss_bound = 10 * bound_of(precision, all.steps);
   double control = 0, largest = 0;
   for (const double loss : base.made.losses) largest = std::max(largest, std::abs(loss));
   for (size_t i = 0; i < made.losses.size(); ++i) {
@@ -195,6 +200,7 @@ Base make_base(const Config& config, const SetPtr& set, int64_t steps, Precision
   base.precision = config.run.precision;
   Machine machine(config.run);
   Trainer trainer(machine, config, set);
+  base.terms = summed_terms(trainer.runner().lowered().program);
   base.start = trainer.snapshot();
   base.made = make(trainer, steps);
   Snapshot state = clone(base.start);
