@@ -354,7 +354,7 @@ int64_t BlockedSums::weight_floats() const { return Groups{out_.c}.padded() * (1
 // vectors.
 void BlockedSums::pack(const float* w, const float* bias, Range rows, float* packed) const {
   const Groups groups{out_.c};
-  if (rows.begin == 0) {
+  if (rows.begin == 0 && rows.end > 0) {  // an empty range may begin there, too
     std::fill_n(packed, groups.padded(), 0.0f);
     if (bias != nullptr) std::copy_n(bias, out_.c, packed);
   }
@@ -448,7 +448,7 @@ void BlockedWeightGrad::finish(const std::vector<float*>& sums, Range rows, floa
     for (const float* each : sums) sum += each[at];
     return sum;
   };
-  if (rows.begin == 0 && db != nullptr) {
+  if (rows.begin == 0 && rows.end > 0 && db != nullptr) {
     for (int64_t o = 0; o < shape_.k; ++o) db[o] = total(o);
   }
   const int64_t area = shape_.window.h.kernel * shape_.window.w.kernel, block = source_.block;
