@@ -51,9 +51,22 @@ constexpr double kRoundoff = std::numeric_limits<T>::epsilon() / 2;
 struct Dims {
   int64_t n, in, out;
 };
-const Dims kDims[] = {{1, 1, 1},    {2, 3, 5},     {7, 13, 11},   {16, 16, 8},  {17, 31, 9},
-                      {32, 49, 10}, {33, 64, 128}, {65, 113, 21}, {128, 48, 3}, {150, 97, 19},
-                      {257, 5, 67}, {3, 200, 1},   {40, 1, 40}};
+const Dims kDims[] = {{1, 1, 1},
+                      {2, 3, 5},
+                      {7, 13, 11},
+                      {16, 16, 8},
+                      {17, 31, 9},
+                      {32, 49, 10},
+                      {33, 64, 128},
+                      {65, 113, 21},
+                      {128, 48, 3},
+                      {150, 97, 19},
+                      {257, 5, 67},
+                      {3, 200, 1},
+                      {40, 1, 40},
+                      // Weights that do not stay in a cache, and rows of 4096 bytes.
+                      {35, 777, 401},
+                      {33, 1024, 290}};
 
 template <typename T>
 class SimdGemm : public testing::Test {};

@@ -194,6 +194,7 @@ const Net kNets[] = {
     {{20, 37, 19, 10}, {SimdActivation::elu, 0.7}, 33},
     {{40, 64, 64, 64, 80}, SimdActivation::relu, 100},
     {{29, 23, 10}, SimdActivation::sigmoid, 701},
+    {{64, 700, 500, 10}, SimdActivation::relu, 40},  // weights that do not stay in a cache
 };
 
 template <typename T>
@@ -242,9 +243,10 @@ TYPED_TEST(SimdMlpStep, TakesSmallerBatches) {
   }
 }
 
-// One step from zero moments: m is beta1_rest times the gradient, which a step that stores
-// gradients gives bit for bit. Rows of 1100 weights are updated in several blocks, odd ones too.
-TEST(SimdMlpStepAdam, UsesTheGradientOfEveryRowOfAWideLayer) {
+// One step from zero moments: m is the gradient, for Adam times beta1_rest, which a step that
+// stores gradients gives bit for bit. Rows of 1100 weights are updated in several blocks, odd ones
+// too.
+TEST(SimdMlpStepUpdates, UseTheGradientOfEveryRowOfAWideLayer) {
   constexpr int64_t kIn = 1100, kOut = 301, kClasses = 10, kSamples = 50;
   std::mt19937 random(5);
   std::vector<uint8_t> set(size_t(kSamples * kIn) + 64);
@@ -282,7 +284,7 @@ TEST(SimdMlpStepAdam, UsesTheGradientOfEveryRowOfAWideLayer) {
     std::memset(workspace.data(), 0xff, step.workspace_bytes());
     step.bind(workspace.data());
     step.run(pool, {set.data(), labels.data(), order.data(), 1.0f / 255, 0}, n, 1.0 / double(n),
-             {.adam = adam});
+             {.sgd = {.momentum = use == GradientUse::sgd ? 0.9f : 0.0f}, .adam = adam});
     std::vector<float> all;
     for (const Memory& at : memory) {
       all.insert(all.end(), at.mw.begin(), at.mw.end());
@@ -291,12 +293,15 @@ TEST(SimdMlpStepAdam, UsesTheGradientOfEveryRowOfAWideLayer) {
     return all;
   };
   for (const int threads : {1, 2, 3}) {
-    for (const int64_t n : {40, 300}) {  // 300: in several chunks
+    for (const int64_t n : {40, 100, 300}) {  // 100: in several blocks, 300: in several chunks
       const std::vector<float> want = gradients(GradientUse::stored, threads, n);
-      const std::vector<float> got = gradients(GradientUse::adam, threads, n);
-      int64_t wrong = 0;
-      for (size_t i = 0; i < want.size(); ++i) wrong += got[i] != adam.beta1_rest * want[i];
-      EXPECT_EQ(wrong, 0) << threads << " threads, " << n << " samples";
+      for (const GradientUse use : {GradientUse::adam, GradientUse::sgd}) {
+        const std::vector<float> got = gradients(use, threads, n);
+        const float factor = use == GradientUse::adam ? adam.beta1_rest : 1;
+        int64_t wrong = 0;
+        for (size_t i = 0; i < want.size(); ++i) wrong += got[i] != factor * want[i];
+        EXPECT_EQ(wrong, 0) << threads << " threads, " << n << " samples, " << int(use);
+      }
     }
   }
 }

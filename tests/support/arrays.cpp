@@ -113,6 +113,8 @@ void Arrays::fill(const Program& program, const Value& value, const Fill& fill, 
         return fill.a + (fill.b - fill.a) * double(random.uniform(i));
       case Fill::Kind::constant:
         return fill.a;
+      case Fill::Kind::counting:
+        return double(i);
       case Fill::Kind::relu:
         return std::max(0.0, fill.a * random.normal(i));
       case Fill::Kind::wide:
@@ -125,7 +127,8 @@ void Arrays::fill(const Program& program, const Value& value, const Fill& fill, 
   };
   const auto below = uint64_t(program.info(value.id).below);
   for (int64_t i = 0; i < to.numel(); ++i) {
-    const bool drawn = is_float(to.dtype) || fill.kind == Fill::Kind::constant;
+    const bool drawn = is_float(to.dtype) || fill.kind == Fill::Kind::constant ||
+                       fill.kind == Fill::Kind::counting;
     set_element(to, i, drawn ? draw(uint64_t(i)) : double(random.below(below, uint64_t(i))));
   }
 }

@@ -10,13 +10,14 @@ namespace ridgeline::test {
 
 // How a value that a span reads is filled. Integers without a constant are in [0, below).
 struct Fill {
-  enum class Kind { normal, uniform, constant, relu, wide, sparse } kind = Kind::normal;
+  enum class Kind { normal, uniform, constant, counting, relu, wide, sparse } kind = Kind::normal;
   double a = 1, b = 0;
 };
 inline Fill normal(double deviation) { return {Fill::Kind::normal, deviation, 0}; }
 inline Fill uniform(double low, double high) { return {Fill::Kind::uniform, low, high}; }
 inline Fill constant(double value) { return {Fill::Kind::constant, value, 0}; }
-inline Fill relu_output() { return {Fill::Kind::relu, 1, 0}; }  // half of it exactly zero
+inline Fill counting() { return {Fill::Kind::counting, 0, 0}; }  // 0, 1, 2...
+inline Fill relu_output() { return {Fill::Kind::relu, 1, 0}; }   // half of it exactly zero
 // Exact zeros except for one in `one_in`: bounds stay finite through several layers of wide sums.
 inline Fill sparse(double deviation, double one_in) {
   return {Fill::Kind::sparse, deviation, one_in};

@@ -16,12 +16,14 @@ class Net {
   Net(std::string name, int64_t samples, DType dtype = DType::fp32)
       : c_(std::move(name), dtype), n_(samples) {}
 
-  void gather(Begin begin, int64_t width) {
-    constexpr int64_t kSet = 11;
+  // `in_order`: the samples of a batch follow each other in the set, as those of a prediction do.
+  void gather(Begin begin, int64_t width, bool in_order = false) {
+    const int64_t orders = 4 * n_ + 3, samples = in_order ? orders : 11;
     const bool floats = begin == Begin::floats;
-    const Value set = c_.make("set", floats ? DType::fp32 : DType::uint8, {kSet, width},
+    const Value set = c_.make("set", floats ? DType::fp32 : DType::uint8, {samples, width},
                               Role::input, normal(1), begin == Begin::codes ? kCodes : 256);
-    const Value order = c_.make("order", DType::int32, {4 * n_ + 3}, Role::input, normal(1), kSet);
+    const Value order = c_.make("order", DType::int32, {orders}, Role::input,
+                                in_order ? counting() : normal(1), samples);
     const Value first = c_.make("first", DType::int64, {1}, Role::input, constant(2));
     Gather op{set, order, first, c_.tick(), {}};
     if (begin == Begin::codes) {
@@ -127,7 +129,8 @@ void add_perceptrons(Cases& all) {
   // set.
   constexpr int64_t kWidths[][4] = {
       {1, 1, 1, 1}, {7, 5, 3, 2}, {36, 17, 16, 10}, {15, 64, 65, 63}, {129, 33, 47, 31}};
-  for (const int64_t n : {1, 2, 3, 4, 5, 7, 8}) {
+  // Batches: whole and partial tiles, one chunk and several per thread.
+  for (const int64_t n : {1, 2, 3, 4, 5, 7, 8, 9, 13, 48, 97, 211}) {
     for (const auto& [in, first, second, out] : kWidths) {
       Net net(fmt::format("inference {}x{}-{}-{}-{}", n, in, first, second, out), n);
       net.gather(n % 2 == 0 ? Begin::bytes : Begin::floats, in);
@@ -136,10 +139,10 @@ void add_perceptrons(Cases& all) {
       net.linear(second, /*bias=*/false);
       net.activation(n == 3 ? ActivationKind::gelu : ActivationKind::tanh);
       net.linear(out);
-      all.push_back(net.done(n == 1   ? Net::End::softmax_argmax
-                             : n == 4 ? Net::End::copy
-                             : n == 5 ? Net::End::sigmoid
-                                      : Net::End::softmax));
+      all.push_back(net.done(n == 1 || n == 13   ? Net::End::softmax_argmax
+                             : n == 4 || n == 48 ? Net::End::copy
+                             : n == 5 || n == 97 ? Net::End::sigmoid
+                                                 : Net::End::softmax));
     }
   }
   Net kept("inference with an inner value kept", 2);
@@ -148,6 +151,18 @@ void add_perceptrons(Cases& all) {
   kept.activation(ActivationKind::relu);
   kept.linear(5);
   all.push_back(kept.done(Net::End::softmax));
+}
+
+// Layers that take several passes over their inputs.
+void add_deep_perceptron(Cases& all) {
+  for (const bool in_order : {false, true}) {
+    Net net(fmt::format("inference 31x2051-67-9{}", in_order ? " in order" : ""), 31);
+    net.gather(Begin::floats, 2051, in_order);
+    net.linear(67);
+    net.activation(ActivationKind::relu);
+    net.linear(9);
+    all.push_back(net.done(Net::End::softmax));
+  }
 }
 
 void add_recurrent(Cases& all) {
@@ -190,6 +205,7 @@ Case inference_case(int64_t n, const std::vector<int64_t>& widths, DType dtype) 
 std::vector<Case> inference_cases() {
   Cases all;
   add_perceptrons(all);
+  add_deep_perceptron(all);
   add_recurrent(all);
   return all;
 }

@@ -1,5 +1,7 @@
 #include "ridgeline/cpu/simd/gemv.h"
 
+#include <type_traits>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ridgeline/cpu/simd/gemv.cpp"
 #include "hwy/foreach_target.h"
@@ -73,26 +75,109 @@ void multiply_samples(const GemvArgs& a, const float* w, int64_t begin) {
   });
 }
 
-void multiply(const GemvArgs& a) {
-  const int64_t lanes = int64_t(hn::Lanes(Tag<float>())), wide = kPanelVectors * lanes;
-  const int64_t panels = (a.out + wide - 1) / wide, rows = 1 + a.in + a.more_in;
-  for (int64_t i = 0; i < panels; ++i) {
-    const int64_t begin = (a.backward ? panels - 1 - i : i) * wide;
-    const float* w = a.packed + begin * rows;
-    switch (vectors_at(begin, a.out)) {
-      case 1:
-        multiply_samples<1>(a, w, begin);
-        break;
-      case 2:
-        multiply_samples<2>(a, w, begin);
-        break;
-      case 3:
-        multiply_samples<3>(a, w, begin);
-        break;
-      default:
-        multiply_samples<4>(a, w, begin);
+// Calls f with the number of vectors of a panel as a constant.
+template <class F>
+HWY_INLINE void with_vectors(int64_t vectors, F&& f) {
+  switch (vectors) {
+    case 1:
+      return f(std::integral_constant<int, 1>());
+    case 2:
+      return f(std::integral_constant<int, 2>());
+    case 3:
+      return f(std::integral_constant<int, 3>());
+    default:
+      return f(std::integral_constant<int, 4>());
+  }
+}
+
+int64_t weight_panels(int64_t out) {
+  const int64_t wide = kPanelVectors * int64_t(hn::Lanes(Tag<float>()));
+  return (out + wide - 1) / wide;
+}
+
+// Calls f(vectors, packed weights, first output) for each panel of the range.
+template <class F>
+HWY_INLINE void for_panels(const GemvArgs& a, Range panels, F&& f) {
+  const int64_t wide = kPanelVectors * int64_t(hn::Lanes(Tag<float>()));
+  const int64_t rows = 1 + a.in + a.more_in;
+  for (int64_t i = panels.begin; i < panels.end; ++i) {
+    const int64_t begin = (a.backward ? panels.begin + panels.end - 1 - i : i) * wide;
+    with_vectors(vectors_at(begin, a.out),
+                 [&](auto vectors) HWY_ATTR { f(vectors, a.packed + begin * rows, begin); });
+  }
+}
+
+Range multiply(const GemvArgs& a) {
+  const int64_t wide = kPanelVectors * int64_t(hn::Lanes(Tag<float>()));
+  const Range panels{a.panels.begin, std::min(a.panels.end, weight_panels(a.out))};
+  for_panels(a, panels, [&](auto vectors, const float* w, int64_t begin) HWY_ATTR {
+    multiply_samples<vectors.value>(a, w, begin);
+  });
+  return {panels.begin * wide, std::min(panels.end * wide, a.out)};
+}
+
+// Samples of a tile: 6 x 4 sums run at 99 % of the FMA ceiling of a Zen 4 with weights in the
+// second-level cache, 8 x 2 at 94 %. 16 registers hold the sums of two samples.
+constexpr int kTallRows = kManyRegisters ? 6 : 2;
+// Inputs of a pass over the samples: the weights of four vectors take 256 KiB, a quarter of the
+// second-level cache.
+constexpr int64_t kTallDepth = 1024;
+
+// Computes samples [first, first + kRows) of a panel, over a part of the inputs.
+template <int kVectors, int kRows>
+HWY_NOINLINE void multiply_tile(const GemvArgs& a, const float* w, int64_t begin, int64_t first,
+                                Range depth) {
+  const Tag<float> d;
+  const int64_t lanes = int64_t(hn::Lanes(d)), row = kVectors * lanes;
+  float* const y = a.y + first * a.y_stride + begin;
+  const auto left = [&](int j) { return a.out - begin - j * lanes; };
+  Vec<float> acc[kRows][kVectors];
+  RIDGELINE_UNROLL
+  for (int m = 0; m < kRows; ++m) {
+    RIDGELINE_UNROLL
+    for (int j = 0; j < kVectors; ++j) {
+      acc[m][j] = depth.begin == 0 ? hn::Load(d, w + j * lanes)
+                                   : load_part(y + m * a.y_stride + j * lanes, left(j));
     }
   }
+  accumulate<kRows, kVectors, Along::k, float>(depth.end - depth.begin,
+                                               a.x + first * a.x_stride + depth.begin, a.x_stride,
+                                               w + (1 + depth.begin) * row, row, acc);
+  const bool relu = a.relu && depth.end == a.in;
+  RIDGELINE_UNROLL
+  for (int m = 0; m < kRows; ++m) {
+    RIDGELINE_UNROLL
+    for (int j = 0; j < kVectors; ++j) {
+      const auto value = relu ? hn::Max(hn::Zero(d), acc[m][j]) : acc[m][j];
+      store_part(value, y + m * a.y_stride + j * lanes, left(j));
+    }
+  }
+}
+
+// Calls multiply_tile<kVectors, rows>.
+template <int kVectors, int kRows>
+HWY_INLINE void run_tall_tile(int64_t rows, const GemvArgs& a, const float* w, int64_t begin,
+                              int64_t first, Range depth) {
+  if (rows == kRows) {
+    multiply_tile<kVectors, kRows>(a, w, begin, first, depth);
+  } else if constexpr (kRows > 1) {
+    run_tall_tile<kVectors, kRows - 1>(rows, a, w, begin, first, depth);
+  }
+}
+
+void multiply_many(const GemvArgs& a) {
+  const int64_t tiles = (a.samples + kTallRows - 1) / kTallRows;
+  for_panels(a, {0, weight_panels(a.out)},
+             [&](auto vectors, const float* w, int64_t begin) HWY_ATTR {
+               for (int64_t k = 0; k < a.in; k += kTallDepth) {
+                 const Range depth{k, std::min(k + kTallDepth, a.in)};
+                 for (int64_t tile = 0; tile < tiles; ++tile) {
+                   const int64_t first = a.samples * tile / tiles;
+                   const int64_t rows = a.samples * (tile + 1) / tiles - first;
+                   run_tall_tile<vectors.value, kTallRows>(rows, a, w, begin, first, depth);
+                 }
+               }
+             });
 }
 
 void activate_all(SimdActivation act, const float* x, float* y, int64_t count) {
@@ -136,9 +221,9 @@ void scale_bytes(const uint8_t* x, float* y, int64_t count, float scale, float s
   for (; i < count; ++i) y[i] = float(x[i]) * scale + shift;
 }
 
-constexpr GemvFunctions kGemv{packed_floats, pack_rows,    multiply,     packed_cell,
-                              pack_cell,     cell_step,    packed_ahead, look_ahead,
-                              activate_all,  softmax_rows, scale_bytes};
+constexpr GemvFunctions kGemv{
+    packed_floats, pack_rows,    weight_panels, multiply,     multiply_many, packed_cell, pack_cell,
+    cell_step,     packed_ahead, look_ahead,    activate_all, softmax_rows,  scale_bytes};
 
 }  // namespace gemv
 

@@ -28,6 +28,8 @@ struct GemvArgs {
   // are partly found there if they are streamed alternately from either end; never if always from
   // the same end.
   bool backward = false;
+  Range panels{0, kAllPanels};  // only multiply takes a part of them
+  static constexpr int64_t kAllPanels = INT64_MAX;
 };
 
 // One timestep of an LSTM or GRU layer.
@@ -56,7 +58,11 @@ struct GemvFunctions {
   // w[out][in] and more_w[out][more_in] (null: none); biases are added up, null for zeros.
   void (*pack)(const float* w, int64_t in, const float* more_w, int64_t more_in, int64_t out,
                const float* bias, const float* more_bias, float* packed);
-  void (*multiply)(const GemvArgs&);
+  int64_t (*panels)(int64_t out);
+  Range (*multiply)(const GemvArgs&);  // returns the range of outputs of the panels
+  // The same product for many samples, which stay in registers by sixes while the weights of a
+  // panel pass. Each sum has one order, wherever its sample lies. Takes no second input.
+  void (*multiply_many)(const GemvArgs&);
 
   int64_t (*packed_cell)(CellKind cell, int64_t in, int64_t hidden);  // floats
   // Like RnnWeights: w_ih[gates * hidden][in], w_hh[gates * hidden][hidden], biases null or

@@ -53,6 +53,10 @@ SimdActivation simd_activation(const Op& op) {
   return SimdActivation::none;
 }
 
+// With at least this many samples per thread, the threads of a linear layer divide the batch; with
+// fewer, the rows of the weights.
+inline constexpr int64_t kLayerRowsToShareBatch = 128;
+
 // The elements per thread from which on a second thread is worth waking: about a microsecond of
 // cheap work.
 inline constexpr int64_t kLeastElements = 4096;
@@ -94,6 +98,7 @@ std::string refuses(const RemainingOps& rest, const Value Op::*typed) {
 KernelTable conv_kernels();
 Kernel pool_sparse_grad_kernel();  // part of conv_kernels
 KernelTable linear_kernels();
+Kernel linear_chain_kernel();  // part of linear_kernels
 KernelTable elementwise_kernels();
 KernelTable softmax_kernels();
 KernelTable weighted_xent_kernels();

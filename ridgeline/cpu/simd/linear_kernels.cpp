@@ -11,10 +11,6 @@
 namespace ridgeline::cpu::simd {
 namespace {
 
-// With at least this many samples per thread, threads divide the batch; with fewer, the rows of the
-// weights.
-constexpr int64_t kRowsToShareBatch = 128;
-
 // --- y = act(x w^T + b) ---
 
 template <typename T>
@@ -28,7 +24,7 @@ struct ForwardStep {
 
   void operator()() const {
     pool.run([this](int thread) {
-      const bool by_batch = n >= kRowsToShareBatch * pool.size();
+      const bool by_batch = n >= kLayerRowsToShareBatch * pool.size();
       const Range mine = split(n, thread, pool.size(), kGroup<T>);
       const BatchFunctions<T>& batch = batch_functions<T>();
       batch.to_panels(x, args.in, args.in, x_panels, mine, {0, args.in});
@@ -97,145 +93,6 @@ std::unique_ptr<Step> prepare_forward(const Span& span, const Binding& binding) 
   });
 }
 
-// --- Several layers ---
-
-// Linear layers with their activations (or none), each of which reads only the layer before it, and
-// as the same number of rows: a layer of timesteps may precede one of whole samples.
-struct Chain {
-  struct Layer {
-    const Linear* linear;
-    const Activation* activation;  // or null
-    const Value& y() const { return activation != nullptr ? activation->y : linear->y; }
-  };
-  std::vector<Layer> layers;
-  std::vector<ValueId> inner;  // values that nothing else reads
-  size_t ops = 0;
-
-  explicit Chain(const RemainingOps& rest) {
-    for (;;) {
-      const auto* linear = rest.get<Linear>(ops);
-      if (linear == nullptr || !takes(linear->y.dtype) || linear->x.shape.numel() == 0 ||
-          linear->y.shape.numel() == 0) {
-        return;
-      }
-      if (!layers.empty()) {
-        const Value& before = layers.back().y();
-        if (linear->x.id != before.id || linear->n() != layers.front().linear->n()) return;
-        if (!rest.dead_after(before, ops + 1)) return;
-        inner.push_back(before.id);
-      }
-      const auto* f = rest.get<Activation>(ops + 1);
-      if (f != nullptr && (f->x.id != linear->y.id || !rest.dead_after(linear->y, ops + 2))) {
-        f = nullptr;
-      }
-      if (f != nullptr) inner.push_back(linear->y.id);
-      layers.push_back({linear, f});
-      ops += f != nullptr ? 2 : 1;
-    }
-  }
-  int64_t widest() const {
-    int64_t most = 0;
-    for (const Layer& each : layers) most = std::max(most, each.linear->out());
-    return most;
-  }
-};
-
-// All layers are one parallel region: panels of one layer are the next one's input. With many
-// samples each thread takes its own through all layers, and waits for no other.
-template <typename T>
-struct ChainStep {
-  ThreadPool& pool;
-  int64_t n, widest;
-  const T* x;
-  T* y;
-  T *x_panels, *between[2];
-  std::vector<ForwardArgs<T>> layers;
-
-  void operator()() const {
-    pool.run([this](int thread) {
-      const bool by_batch = n >= kRowsToShareBatch * pool.size();
-      const Range mine = split(n, thread, pool.size(), kPanel<T>);
-      const BatchFunctions<T>& batch = batch_functions<T>();
-      batch.to_panels(x, layers.front().in, layers.front().in, x_panels, mine,
-                      {0, layers.front().in});
-      // Where a sample lies in a layer's panels depends on the layer's width. A thread that waits
-      // for no other keeps its panels of all layers where those of the widest layer would lie.
-      const auto moved = [&](int64_t width) {
-        return by_batch ? mine.begin * (widest - width) : 0;
-      };
-      for (size_t l = 0; l < layers.size(); ++l) {
-        ForwardArgs<T> args = layers[l];
-        if (!by_batch) pool.barrier();
-        const Range rows = by_batch ? Range{0, args.out} : split(args.out, thread, pool.size(), 8);
-        const Range columns = by_batch ? mine : Range{0, n};
-        if (l > 0) args.x += moved(args.in);
-        args.y += moved(args.out);
-        gemm_functions<T>().forward(args, rows, columns);
-        if (l + 1 == layers.size()) {
-          batch.from_panels(args.y, args.out, y, args.out, columns, rows);
-        }
-      }
-    });
-  }
-};
-
-template <typename T>
-ChainStep<T> chain_step(std::byte* base, size_t* bytes, ThreadPool& pool, const Chain& chain) {
-  Scratch scratch(base);
-  const Linear& first = *chain.layers.front().linear;
-  ChainStep<T> step{pool, first.n(), chain.widest(), nullptr, nullptr, nullptr, {}, {}};
-  step.x_panels = scratch.take<T>(panel_elements<T>(first.n(), first.in()));
-  for (T*& each : step.between) {
-    each = scratch.take<T>(panel_elements<T>(first.n(), chain.widest()));
-  }
-  if (bytes != nullptr) *bytes = scratch.bytes();
-  return step;
-}
-
-Cover covers_chain(const RemainingOps& rest) {
-  if (rest.get<Linear>(0) == nullptr) return Cover::no("the next op is no linear");
-  const auto is_linear = [&](size_t back) {
-    return rest.begin >= back &&
-           std::holds_alternative<Linear>(rest.program.ops[rest.begin - back]);
-  };
-  // Planning does not walk a chain again from each of its layers.
-  if (is_linear(1) ||
-      (is_linear(2) && std::holds_alternative<Activation>(rest.program.ops[rest.begin - 1]))) {
-    return Cover::no("begins with the first of consecutive layers");
-  }
-  const Chain chain(rest);
-  if (chain.layers.size() < 2) return Cover::no("takes two or more consecutive layers");
-  Cover cover = Cover::of(chain.ops);
-  cover.skips = chain.inner;
-  with_type(chain.layers[0].linear->y.dtype, [&](auto zero) {
-    ThreadPool& pool = const_cast<ThreadPool&>(cpu_runtime(rest.runtime).pool());
-    chain_step<decltype(zero)>(nullptr, &cover.workspace, pool, chain);
-  });
-  return cover;
-}
-
-std::unique_ptr<Step> prepare_chain(const Span& span, const Binding& binding) {
-  const Chain chain({span.program, span.begin, binding.runtime()});
-  return with_type(chain.layers[0].linear->y.dtype, [&](auto zero) -> std::unique_ptr<Step> {
-    using T = decltype(zero);
-    ChainStep<T> step =
-        chain_step<T>(binding.workspace(), nullptr, cpu_runtime(binding.runtime()).pool(), chain);
-    step.x = binding.read(chain.layers.front().linear->x).template as<T>();
-    step.y = binding.write(chain.layers.back().y()).template as<T>();
-    const T* from = step.x_panels;
-    for (const Chain::Layer& each : chain.layers) {
-      T* const to = step.between[step.layers.size() % 2];
-      const Linear& op = *each.linear;
-      step.layers.push_back(
-          {binding.read(op.w).template as<T>(), binding.read(op.b).template as<T>(), from, to,
-           nullptr, op.in(), op.out(),
-           each.activation != nullptr ? simd_activation(*each.activation) : SimdActivation()});
-      from = to;
-    }
-    return make_step(std::move(step));
-  });
-}
-
 // --- Gradients ---
 
 // Any of these: dx; dw and db; the update of w and b by them.
@@ -270,7 +127,7 @@ struct BackwardStep {
       batch.to_panels(dy, out, out, dy_panels, mine, {0, out});
       pool.barrier();
       if (dx != nullptr) {
-        const bool by_batch = n >= kRowsToShareBatch * pool.size();
+        const bool by_batch = n >= kLayerRowsToShareBatch * pool.size();
         const Range rows = by_batch ? Range{0, in} : split(in, thread, pool.size(), kGroup<T>);
         const Range columns = by_batch ? mine : Range{0, n};
         gemm_functions<T>().input_grad(input, rows, columns);
@@ -430,10 +287,7 @@ Cover covers_backward_update(const RemainingOps& rest) {
 }  // namespace
 
 KernelTable linear_kernels() {
-  Kernel chain, both, linear, grad_x, grad_w, update;
-  chain.name = "cpu.linear_chain.simd";
-  chain.covers = covers_chain;
-  chain.prepare = prepare_chain;
+  Kernel both, linear, grad_x, grad_w, update;
   both.name = "cpu.linear_activation.simd";
   both.covers = [](const RemainingOps& rest) { return covers_forward(rest, true); };
   both.prepare = prepare_forward;
@@ -459,7 +313,8 @@ KernelTable linear_kernels() {
   grad_w.prepare = [](const Span& span, const Binding& binding) {
     return prepare_backward({.grad_w = &span.get<LinearGradW>(0)}, binding);
   };
-  return computing_in(kFloatAndDouble, {chain, both, update, linear, grad_x, grad_w});
+  return computing_in(kFloatAndDouble,
+                      {linear_chain_kernel(), both, update, linear, grad_x, grad_w});
 }
 
 }  // namespace ridgeline::cpu::simd

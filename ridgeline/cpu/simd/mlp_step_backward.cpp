@@ -8,9 +8,9 @@
 namespace ridgeline::cpu::simd {
 namespace {
 
-// Gradients that Adam finds in a second-level cache of 1 MiB beside the chunk's inputs. Blocks of
-// fewer rows would fetch those inputs too often.
-constexpr int64_t kAdamBytes = 256 << 10, kLeastAdamRows = 32;
+// Gradients that stay in a second-level cache of 1 MiB beside the chunk's inputs. Blocks of fewer
+// rows would fetch those inputs too often.
+constexpr int64_t kGradBytes = 256 << 10, kLeastGradRows = 32;
 
 }  // namespace
 
@@ -161,20 +161,22 @@ void MlpStep<T>::weight_grad(const Frame& f, const Member& m, const Chunk& c, si
     args.dw = layer.mw;
     args.db = layer.mb;
   }
-  if (layer.use != GradientUse::adam || by_batch_ || !c.last) {
+  const bool adam_follows = layer.use == GradientUse::adam;
+  const bool partial_sums = args.update && c.n > kSparseGradBlock;
+  if (by_batch_ || !c.last || !(adam_follows || partial_sums)) {
     f.gemm.weight_grad(args, rows, columns);
     return;
   }
-  // Adam uses the gradients of some rows while they are in the second-level cache. If the batch is
+  // The gradients of some rows are used while they are in the second-level cache. If the batch is
   // one chunk, all these blocks of rows use the memory of the last one.
   const int64_t row_bytes = layer.in * int64_t{sizeof(T)};
-  const int64_t block = std::max(kLeastAdamRows, kAdamBytes / row_bytes / 8 * 8);
+  const int64_t block = std::max(kLeastGradRows, kGradBytes / row_bytes / 8 * 8);
   const int64_t last = std::max(rows.begin, rows.end - block);
   for (int64_t end = rows.end; end > rows.begin; end -= block) {
     const Range part{std::max(rows.begin, end - block), end};
     if (c.first) args.dw = m.ours(offsets_[l].dw) + (last - part.begin) * layer.in;
     f.gemm.weight_grad(args, part, columns);
-    adam(f, args, l, part, columns);
+    if (adam_follows) adam(f, args, l, part, columns);
   }
 }
 

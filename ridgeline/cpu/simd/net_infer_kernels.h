@@ -6,5 +6,7 @@ namespace ridgeline::cpu::simd {
 
 // Whole nets for a few samples, with weights that are packed when the kernel is prepared.
 KernelTable net_infer_kernels();
+// Part of net_infer_kernels: perceptrons for a batch.
+Kernel net_batch_kernel();
 
 }  // namespace ridgeline::cpu::simd

@@ -81,19 +81,27 @@ constexpr int64_t towards_middle(int64_t turn, int64_t count) {
   return turn < half ? turn : count - 1 - (turn - half);
 }
 
-// Prefetches the sums of the next tile, which begins at row `o` (-1: there is none), while this one
-// is computed: rows of a matrix are too far apart for the hardware prefetcher.
+// Inlined always: gcc drops calls of functions that only prefetch.
 template <int kRows, int kVectors, typename T>
-HWY_INLINE void prefetch_next(const WeightGradArgs<T>& g, Pass pass, int64_t o, int64_t i) {
-  if (o < 0) return;
-  const T* sums = (pass.last && g.update ? g.w : g.dw) + o * g.in + i;
+HWY_INLINE void prefetch_rows(const T* from, int64_t stride) {
   RIDGELINE_UNROLL
   for (int m = 0; m < kRows; ++m) {
     RIDGELINE_UNROLL
     for (int j = 0; j < kVectors; ++j) {
-      hwy::Prefetch(sums + m * g.in + j * int64_t(hn::Lanes(Tag<T>())));
+      hwy::Prefetch(from + m * stride + j * int64_t(hn::Lanes(Tag<T>())));
     }
   }
+}
+
+// Prefetches what finish() will read of a later tile, which begins at row `o` (-1: there is none),
+// while this one is computed: rows of a matrix are too far apart for the hardware prefetcher.
+template <int kRows, int kVectors, typename T>
+HWY_INLINE void prefetch_tile(const WeightGradArgs<T>& g, Pass pass, int64_t o, int64_t i) {
+  if (o < 0) return;
+  const bool updates = pass.last && g.update;
+  const int64_t at = o * g.in + i;
+  prefetch_rows<kRows, kVectors>((updates ? g.w : g.dw) + at, g.in);
+  if (updates && g.mw != nullptr) prefetch_rows<kRows, kVectors>(g.mw + at, g.in);
 }
 
 // Computes rows [o, o + kRows) x vectors from `i` on, over batch rows [begin, end). The next tile
@@ -103,7 +111,7 @@ HWY_NOINLINE void grad_tile(const WeightGradArgs<T>& g, Pass pass, int64_t o, in
                             int64_t i, int64_t begin, int64_t end) {
   const Tag<T> d;
   const int64_t lanes = int64_t(hn::Lanes(d));
-  prefetch_next<kRows, kVectors>(g, pass, next, i);
+  prefetch_tile<kRows, kVectors>(g, pass, next, i);
   Vec<T> acc[kRows][kVectors];
   if (pass.first) {
     RIDGELINE_UNROLL
@@ -250,10 +258,12 @@ int64_t list_nonzeros(const WeightGradArgs<T>& g, Range rows, int64_t begin, int
   return total;
 }
 
+// A later row, whose sums are prefetched, is `next` (-1: there is none).
 template <int kVectors, bool kWhole, typename T>
 HWY_NOINLINE void sparse_row(const WeightGradArgs<T>& g, Pass pass, const Nonzeros<T>& list,
-                             const T* HWY_RESTRICT x, int64_t o, int64_t i) {
+                             const T* HWY_RESTRICT x, int64_t o, int64_t next, int64_t i) {
   const Tag<T> d;
+  prefetch_tile<1, kVectors>(g, pass, next, i);
   const int64_t lanes = int64_t(hn::Lanes(d));
   const T* HWY_RESTRICT values = list.values + o * kSparseGradBlock;
   const auto* HWY_RESTRICT offsets = list.offsets + o * kSparseGradBlock;
@@ -284,13 +294,21 @@ HWY_NOINLINE void sparse_row(const WeightGradArgs<T>& g, Pass pass, const Nonzer
   }
 }
 
+// Sums of more bytes come from the third-level cache or from memory, and are prefetched three rows
+// ahead: one row takes about 80 ns.
+constexpr int64_t kNearBytes = 512 << 10;
+
 template <int kVectors, typename T>
 HWY_INLINE void run_sparse_rows(int64_t vectors, const WeightGradArgs<T>& g, Pass pass, Range rows,
                                 const Nonzeros<T>& list, const T* x, int64_t i) {
   if (vectors == kVectors) {
     const int64_t count = rows.end - rows.begin;
+    const int64_t ahead = count * g.in * int64_t{sizeof(T)} > kNearBytes ? 3 : count;
     for (int64_t turn = 0; turn < count; ++turn) {
-      sparse_row<kVectors, true>(g, pass, list, x, rows.begin + towards_middle(turn, count), i);
+      const int64_t next =
+          turn + ahead < count ? rows.begin + towards_middle(turn + ahead, count) : -1;
+      sparse_row<kVectors, true>(g, pass, list, x, rows.begin + towards_middle(turn, count), next,
+                                 i);
     }
   } else if constexpr (kVectors > 1) {
     run_sparse_rows<kVectors - 1>(vectors, g, pass, rows, list, x, i);
@@ -311,7 +329,8 @@ void sparse_grad_block(const WeightGradArgs<T>& g, Pass pass, Range rows, Range 
   }
   const int64_t tail = columns.begin + whole * lanes;
   if (tail == columns.end) return;
-  for (int64_t o = rows.begin; o < rows.end; ++o) sparse_row<1, false>(g, pass, list, x, o, tail);
+  for (int64_t o = rows.begin; o < rows.end; ++o)
+    sparse_row<1, false>(g, pass, list, x, o, -1, tail);
 }
 
 template <typename T>
