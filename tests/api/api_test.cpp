@@ -252,7 +252,9 @@ TEST(Api, EpochsTellOfTheValidationSamples) {
     EXPECT_EQ(epochs[i].step, (int64_t(i) + 1) * 6);
     EXPECT_EQ(epochs[i].evaluation.has_value(), i == 2 || i == 3) << i;
     EXPECT_NEAR(epochs[i].learning_rate, 0.02, 1e-9);
-    if (epochs[i].evaluation) EXPECT_NEAR(losses[i], epochs[i].evaluation->loss, 1e-5);
+    if (epochs[i].evaluation) {
+      EXPECT_NEAR(losses[i], epochs[i].evaluation->loss, 1e-5);
+    }
   }
   EXPECT_GT(losses[0], losses[3]);
   EXPECT_LT(epochs[3].loss, epochs[0].loss);
