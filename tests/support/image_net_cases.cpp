@@ -215,10 +215,10 @@ Case residual_net(DType dtype, const Image& in, int64_t channels, bool trains) {
   return net.done();
 }
 
-// Norms after convolutions with strides, whose windows leave pixels out, and a pool over odd
-// images.
+// Norms after convolutions with strides, whose windows leave pixels out, and pools over odd images
+// after the first and after a later convolution.
 Case strided_net(DType dtype, int64_t channels) {
-  Net net(fmt::format("strided net of {} channels", channels), dtype, true, {5, 23, 18});
+  Net net(fmt::format("strided net of {} channels", channels), dtype, true, {5, 39, 34});
   net.conv(channels, window(3, 2, 0));
   net.batch_norm();
   net.activation(ActivationKind::relu);
@@ -226,6 +226,10 @@ Case strided_net(DType dtype, int64_t channels) {
   net.conv(channels + 3, window(2, 3, 1));
   net.batch_norm();
   net.activation(ActivationKind::relu);
+  net.conv(channels, window(3, 1, 1));
+  net.batch_norm();
+  net.activation(ActivationKind::relu);
+  net.pool(Pool::max, window(2, 2, 0));
   net.conv(channels, window(5, 1, 2));
   return net.done();
 }
