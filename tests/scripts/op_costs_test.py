@@ -10,7 +10,7 @@ SOURCE = pathlib.Path(os.environ["SOURCE_DIR"])
 
 def main():
     header = (SOURCE / "ridgeline/ops/op.h").read_text()
-    ops = re.search(r"using Op =\s*std::variant<(.*?)>;", header, re.S).group(1).replace("\n", " ")
+    ops = re.search(r"using AnyOp =\s*std::variant<(.*?)>;", header, re.S).group(1).replace("\n", " ")
     tests = "".join(path.read_text() for path in (SOURCE / "tests/ops").glob("*cost_test.cpp"))
     missing = [op.strip() for op in ops.split(",") if f"cost({op.strip()}{{" not in tests]
     if missing:
