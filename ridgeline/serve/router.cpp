@@ -245,8 +245,8 @@ bool Router::route_models(Exchange& exchange, RouterState& state, Path path) {
     if (!known && repository_.is_loading(name)) {
       refuse(503, "the model {} is being loaded; try again", quote(name));
     }
-    refuse(404, "there is no model {}{}; POST /v2/repository/index lists what there is",
-           quote(name), known ? fmt::format(" of version {}", quote(version)) : "");
+    refuse(404, "there is no {} {}; POST /v2/repository/index lists what there is",
+           known ? "version" : "model", quote(known ? version : name));
   }
   if (action == "infer") {
     exchange.model = *found;
