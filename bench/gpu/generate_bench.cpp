@@ -35,6 +35,26 @@ struct Net {
   TrainingNet net;
 };
 
+void add_convolutions(std::vector<Net>* all) {
+  const auto add = [&](const char* name, int64_t batch, std::vector<test::ConvolutionNet> layers,
+                       std::vector<int64_t> widths, const char* update) {
+    widths.insert(widths.begin(), 0);
+    TrainingNet net{.name = name, .batch = batch, .widths = std::move(widths), .update = update};
+    net.image = {1, 28, 28}, net.convolutions = std::move(layers);
+    net.steps = kSteps, net.set_samples = 60000;
+    all->push_back({name, net});
+  };
+  const auto normed = [](int64_t out, int64_t stride, int64_t pool, bool bias) {
+    return test::ConvolutionNet{
+        .out = out, .stride = stride, .pool = pool, .norm = true, .bias = bias};
+  };
+  add("conv-mnist", 128, {normed(16, 1, 2, false), normed(32, 1, 2, false)}, {128, 10}, "adam");
+  add("conv-8-16", 32, {{.out = 8}, {.out = 16}}, {10}, "momentum");
+  add("conv-12-12", 29, {normed(12, 1, 0, true), normed(12, 2, 0, true)}, {10}, "adam");
+  add("conv-lenet", 128, {{.out = 32, .kernel = 5, .pad = 2}, {.out = 64, .kernel = 5, .pad = 2}},
+      {256, 10}, "adam");
+}
+
 std::vector<Net> nets() {
   using A = ActivationKind;
   std::vector<Net> all;
@@ -78,6 +98,7 @@ std::vector<Net> nets() {
     all.back().net.mse = all.back().net.floats = true;
     all.back().net.target_columns = 1;
   }
+  add_convolutions(&all);
   return all;
 }
 

@@ -79,7 +79,22 @@ TEST(Generate, SourcesCompile) {
         .floats = true,
         .target_columns = 3,
         .loss_fn = LossFn::quantile},
-       Precision::bf16}};
+       Precision::bf16},
+      {{.name = "convolutions",
+        .batch = 32,
+        .widths = {0, 10},
+        .update = "momentum",
+        .image = {1, 28, 28},
+        .convolutions = {{.out = 8}, {.out = 16}}},
+       Precision::bf16},
+      {{.name = "normalised convolutions, odd",
+        .batch = 150,
+        .widths = {0, 20, 7},
+        .update = "adam",
+        .image = {2, 11, 13},
+        .convolutions = {{.out = 5, .kernel = 5, .stride = 2, .pad = 2, .pool = 0, .norm = true},
+                         {.out = 12, .kernel = 2, .pad = 0, .norm = true, .bias = false}}},
+       Precision::fp32}};
   for (const auto& [net, precision] : nets) {
     SCOPED_TRACE(net.name);
     const Case c = case_of(net, precision);
@@ -90,6 +105,22 @@ TEST(Generate, SourcesCompile) {
     EXPECT_EQ(compiled.log, "");
     EXPECT_GT(compiled.code.size(), 1000u);
     EXPECT_LE(source.shared_bytes + 1024, Target{}.shared_bytes);
+  }
+}
+
+// Sources of nets with convolutions are written for all kinds of them.
+TEST(Generate, ConvolutionsAreWritten) {
+  const NoDevice device;
+  for (uint32_t seed = 1; seed <= 60; ++seed) {
+    const Precision precision = kPrecisions[seed % 5];
+    const Case c = case_of(random_conv_net(seed, precision), precision);
+    const NetStep step = match_net_step({c.program, 0, device});
+    ASSERT_EQ(step.refusal, "") << seed;
+    const Schedule schedule = choose_schedule(step, {});
+    ASSERT_EQ(schedule.refusal, "") << seed;
+    const Source source = write_source(step, schedule);
+    EXPECT_LE(source.shared_bytes, shared_bytes(step, schedule)) << seed;
+    EXPECT_LT(source.arguments.size(), size_t(kMostArguments));
   }
 }
 
@@ -178,14 +209,15 @@ bool is_bounded(const Case& c) {
 }
 
 // Tests RIDGELINE_RANDOM_NETS networks from RIDGELINE_RANDOM_SEED on, each in one precision.
-void walk_random_nets(cuda::CudaRuntime& gpu, Tiles tiles, int64_t otherwise) {
+void walk_random_nets(cuda::CudaRuntime& gpu, Tiles tiles, int64_t otherwise,
+                      TrainingNet (*make)(uint32_t, Precision) = random_net) {
   const KernelTable table = {cuda::generated_kernel("cuda.program.persistent", tiles)};
   const int64_t count = from_environment("RIDGELINE_RANDOM_NETS", otherwise);
   const int64_t first = from_environment("RIDGELINE_RANDOM_SEED", 1);
   std::vector<Case> cases;
   for (int64_t seed = first; seed < first + count; ++seed) {
     const Precision precision = kPrecisions[seed % (tiles == Tiles::always ? 3 : 5)];
-    cases.push_back(case_of(random_net(uint32_t(seed), precision), precision));
+    cases.push_back(case_of(make(uint32_t(seed), precision), precision));
   }
   compile_ahead(cases, gpu, tiles);
   int64_t checked = 0;
@@ -207,6 +239,9 @@ TEST_F(CudaGenerate, RandomNetsAgreeWithTheOracle) {
 // Networks small enough for the oracle are too small for tiles to be faster.
 TEST_F(CudaGenerate, RandomNetsInTilesAgreeWithTheOracle) {
   walk_random_nets(gpu(), Tiles::always, 15);
+}
+TEST_F(CudaGenerate, RandomConvolutionsAgreeWithTheOracle) {
+  walk_random_nets(gpu(), Tiles::where_faster, 20, random_conv_net);
 }
 
 }  // namespace

@@ -51,4 +51,28 @@ inline TrainingNet random_net(uint32_t seed, Precision precision) {
   return net;
 }
 
+// A random net with convolutions, small enough for the oracle.
+inline TrainingNet random_conv_net(uint32_t seed, Precision precision) {
+  TrainingNet net = random_net(seed, precision);
+  std::mt19937 random(seed);
+  const auto below = [&](uint32_t n) { return int64_t(random() % n); };
+  net.name = "random convolutions " + std::to_string(seed);
+  net.clip = false, net.loss_scale = 0, net.norm = {}, net.dropout = 0;
+  while (net.widths.size() > 3) net.widths.erase(net.widths.begin());
+  net.batch = below(6) == 0 ? 133 + below(20) : 1 + below(40);
+  net.image = {1 + below(2), 7 + below(9), 7 + below(9)};
+  for (int64_t i = 0, count = 1 + below(2); i < count; ++i) {
+    ConvolutionNet conv{1 + below(20)};
+    conv.kernel = 1 + below(5), conv.stride = 1 + below(2);
+    conv.pad = below(uint32_t(conv.kernel));
+    conv.pool = i == 0 && below(2) == 0 ? 2 : 0;
+    conv.norm = net.batch >= 4 && below(2) == 0, conv.bias = below(3) != 0;
+    conv.activates = below(6) != 0;
+    if (i == 1 && conv.kernel > 3) conv.kernel = 3, conv.pad = 1;
+    if (conv.norm) net.steps = 1;  // bounds grow beyond all numbers in several
+    net.convolutions.push_back(conv);
+  }
+  return net;
+}
+
 }  // namespace ridgeline::test

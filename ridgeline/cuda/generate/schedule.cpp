@@ -31,6 +31,7 @@ constexpr double kStreamBytes = 30;  // per cycle and SM, for what updates fetch
 // sums. According to measurements, networks with a smaller estimated gain become slower.
 constexpr double kLatePhase = 3 * kPhase;
 constexpr double kPartial = 250;                        // per unit whose sums are stored unreduced
+constexpr int64_t kOtherShared = 48 * 1024;  // what strips need besides the images of convolutions
 constexpr double kTileSlab = 100, kTileLatency = 1200;  // for a product from shared memory
 double tile_rate(Math math) { return math == Math::tf32 ? 700 : 1400; }
 
@@ -281,6 +282,8 @@ size_t shared_bytes(const NetStep& net, const Schedule& schedule) {
   for (const auto* plans : {&schedule.forward, &schedule.backward, &schedule.weights}) {
     for (const ProductPlan& plan : *plans) scratch = std::max(scratch, scratch_bytes(plan, math));
   }
+  scratch = std::max(scratch, conv_scratch_bytes(net, schedule.convolutions));
+  bytes += conv_shared_bytes(net, schedule.convolutions, schedule.blocks);
   return size_t(bytes + scratch + 1024);
 }
 
@@ -300,10 +303,13 @@ void deepen_rings(const NetStep& net, const Target& target, Schedule* schedule) 
 
 Schedule choose_schedule(const NetStep& net, const Target& target, int chain) {
   const Math math = net.math;
-  const int layers = int(net.layers.size());
+  const int layers = int(net.layers.size()), lowest_gradient = int(net.lowest_gradient());
   const int64_t batch = net.batch();
   double weight_cycles = 0;
   const auto weights = weight_products(net, target, &weight_cycles);
+  auto convolutions = conv_plans(net, true);
+  const int64_t kept = conv_shared_bytes(net, convolutions, target.blocks);
+  if (kept > int64_t(target.shared_bytes) - kOtherShared) convolutions = conv_plans(net, false);
   Schedule best;
   best.cycles = std::numeric_limits<double>::infinity();
   best.refusal = "wants more shared memory than there is";
@@ -321,18 +327,19 @@ Schedule choose_schedule(const NetStep& net, const Target& target, int chain) {
       now.strips = divide_up(int(batch), 16 * strip_units);
       const int rounds = divide_up(now.strips, now.blocks);
       now.weights = weights;
+      now.convolutions = convolutions;
       double cycles = kPhase + weight_cycles;
       for (int l = 0; l < layers; ++l) {
         const int64_t in = net.layers[size_t(l)].in(), out = net.layers[size_t(l)].out();
         if (l < first) {
           now.forward.push_back(grid_product(batch, out, in, math, target, false));
-          now.backward.push_back(l > 0 ? grid_product(batch, in, out, math, target, true)
+          now.backward.push_back(l >= lowest_gradient ? grid_product(batch, in, out, math, target, true)
                                        : ProductPlan{});
           cycles += now.forward.back().cycles + now.backward.back().cycles;
-          cycles += (l > 0 ? 2 : 1) * (kPhase - kLatency);
+          cycles += (l >= lowest_gradient ? 2 : 1) * (kPhase - kLatency);
         } else {
           now.forward.push_back(strip_product(strip_units, out, in, math, l > first));
-          now.backward.push_back(l > 0 ? strip_product(strip_units, in, out, math, true)
+          now.backward.push_back(l >= lowest_gradient ? strip_product(strip_units, in, out, math, true)
                                        : ProductPlan{});
           cycles += rounds * (now.forward.back().cycles + now.backward.back().cycles);
         }

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ridgeline/cuda/generate/net.h"
+#include "ridgeline/cuda/generate/conv_plan.h"
 
 namespace ridgeline::cuda::generate {
 
@@ -43,12 +43,14 @@ struct ProductPlan {
 //   3. The gradients of the inputs of layers chain - 1 .. 1, one phase each.
 //   4. The gradients of all weights, and the updates.
 // `chain` may equal the number of layers; the strips then compute only the loss.
+// Convolutions are phases before and after these, see source_conv.cpp.
 struct Schedule {
   int blocks = 0;
   int chain = 0;
   int strip_units = 1;  // units of 16 rows per strip
   int strips = 0;
-  std::vector<ProductPlan> forward, backward, weights;  // by layer; backward[0] is empty
+  std::vector<ProductPlan> forward, backward, weights;  // by layer; backward[0] may be empty
+  std::vector<ConvPlan> convolutions;
   double cycles = 0;
   std::string refusal;
 

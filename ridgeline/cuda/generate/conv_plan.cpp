@@ -1,0 +1,170 @@
+#include "ridgeline/cuda/generate/conv_plan.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "ridgeline/cuda/generate/schedule.h"
+
+namespace ridgeline::cuda::generate {
+namespace {
+
+constexpr int kWarps = 8, kThreads = 256;
+
+int divide_up(int64_t a, int64_t b) { return int((a + b - 1) / b); }
+
+// Values per pixel; with `spread` neighbouring pixels fall into different banks.
+int64_t pixel_ld(int64_t channels, Math math, bool spread) {
+  const int64_t each = ConvPlan::eights(channels), bytes = number_bytes(math);
+  if (!spread) return each;
+  const int64_t part = 16 / bytes;
+  if (bytes == 2) return each / part % 2 == 0 ? each + part : each;
+  return each * bytes % 128 == 0 ? each + part : each;
+}
+
+bool wide_sums(Math math) { return math == Math::fp32 || math == Math::fp64; }
+
+// Cycles of eight warps per chunk for 16 bytes a lane from shared memory and from L1, and for the
+// products of a unit.
+constexpr int64_t kMostSums = 24 * 1024;  // bytes of shared memory for the parts of a gradient
+constexpr double kSharedLoad = 32, kLoad = 64;
+double unit_cycles(Math math) { return wide_sums(math) ? 700 : math == Math::tf32 ? 130 : 65; }
+
+ConvPlan::Product product(int64_t pixels, int64_t columns, int64_t chunks, Math math) {
+  ConvPlan::Product best;
+  double least = std::numeric_limits<double>::infinity();
+  const int units = divide_up(columns, 16);
+  for (const int mt : {1, 2, 4}) {
+    for (const int nt : {1, 2, 4}) {
+      if (units % nt != 0 || mt * nt > (wide_sums(math) ? 4 : 8)) continue;
+      const int tiles = divide_up(pixels, 16 * mt) * (units / nt);
+      const double chunk = 2 * mt * kSharedLoad + 2 * nt * kLoad + mt * nt * unit_cycles(math);
+      const double cycles =
+          divide_up(tiles, kWarps) * (300 + double(chunks) * chunk + 300.0 * mt * nt);
+      if (cycles >= least) continue;
+      least = cycles;
+      best = {mt, nt, int(std::min<int64_t>(chunks, mt * nt > 4 ? 2 : 3))};
+    }
+  }
+  return best;
+}
+
+ConvPlan::Gradient gradient(const ConvPlan& plan, Math math) {
+  ConvPlan::Gradient best;
+  double least = std::numeric_limits<double>::infinity();
+  const int units = divide_up(plan.out_channels(), 16), tiles = int(plan.weights() / 8);
+  const int chunks = divide_up(plan.out.pixels(), chunk_of(math));
+  const double load = math == Math::bf16 || math == Math::fp16 ? kSharedLoad : 4 * kSharedLoad;
+  for (const int mt : {1, 2, 4}) {
+    if (mt > units) continue;
+    for (const int nt : {1, 2, 3, 4, 6}) {
+      if (mt * nt > (wide_sums(math) ? 6 : 16)) continue;
+      for (const int split : {1, 2, 4, 8}) {
+        if (split > 1 && kWarps * mt * nt * 128 * value_bytes(math) > kMostSums) continue;
+        const int tasks = divide_up(units, mt) * divide_up(tiles, nt);
+        const double chunk = (2 * mt + nt) * load + 0.5 * mt * nt * unit_cycles(math) + 100;
+        const double cycles = divide_up(tasks, kWarps / split) *
+                              (200 + divide_up(chunks, split) * chunk +
+                               mt * nt * (split > 1 ? 100.0 + 60.0 * split : 50.0));
+        if (cycles >= least) continue;
+        least = cycles;
+        best = {mt, nt, split};
+      }
+    }
+  }
+  return best;
+}
+
+}  // namespace
+
+int64_t ConvPlan::forward_ld(Math math) const { return up(weights(), chunk_of(math)); }
+int64_t ConvPlan::backward_ld(Math math) const {
+  return up(taps() * out_channels(), chunk_of(math));
+}
+int64_t ConvPlan::x_size() const {
+  return (in.h + 2 * window.h.pad) * (in.w + 2 * window.w.pad) * x_ld;
+}
+int64_t ConvPlan::z_size() const {
+  if (!back) return out.pixels() * z_ld;
+  return (in.h + window.h.kernel - 1) * (in.w + window.w.kernel - 1) * z_ld;
+}
+
+FlatImage flat_image(const NetStep& net) {
+  const MlpStepOps::Convolution& last = net.convolutions.back();
+  FlatImage flat;
+  flat.image = last.pool != nullptr ? last.pool->shape.out() : last.conv->shape.out();
+  flat.ld = ConvPlan::eights(flat.image.c);
+  return flat;
+}
+
+std::vector<ConvPlan> conv_plans(const NetStep& net, bool spread) {
+  std::vector<ConvPlan> plans;
+  for (const MlpStepOps::Convolution& layer : net.convolutions) {
+    const Conv2dShape& shape = layer.conv->shape;
+    ConvPlan plan;
+    plan.in = shape.in, plan.out = shape.out(), plan.window = shape.window;
+    plan.back = !plans.empty();
+    if (!plan.back) {
+      plan.in = {shape.in.c * plan.taps(), plan.out.h, plan.out.w};
+      plan.window = {};
+    }
+    plan.x_ld = pixel_ld(plan.in.c, net.math, spread);
+    plan.z_ld = pixel_ld(plan.out.c, net.math, spread);
+    const int64_t chunk = chunk_of(net.math);
+    plan.forward = product(plan.out.pixels(), plan.out_channels(),
+                           plan.forward_ld(net.math) / chunk, net.math);
+    plan.backward = product(plan.in.pixels(), plan.in_channels(),
+                            plan.backward_ld(net.math) / chunk, net.math);
+    plan.gradient = gradient(plan, net.math);
+    plans.push_back(plan);
+  }
+  return plans;
+}
+
+std::string refuse_convolutions(const NetStep& net) {
+  constexpr int64_t kMostChannels = 256;  // a thread each in sums over blocks
+  if (net.norm != nullptr && !net.convolutions.empty()) {
+    return "takes no clipping or scale of the loss with convolutions";
+  }
+  for (const MlpStepOps::Convolution& layer : net.convolutions) {
+    const Conv2dShape& shape = layer.conv->shape;
+    const Window& window = shape.window;
+    if (shape.k > kMostChannels) return "a convolution with more channels than it counts in";
+    if (window.h.kernel > 5 || window.w.kernel > 5) return "a convolution of more than 5 x 5";
+    if (window.h.pad >= window.h.kernel || window.w.pad >= window.w.kernel) {
+      return "a convolution with more padding than taps";
+    }
+    if (layer.pool == nullptr) continue;
+    const Window& pool = layer.pool->shape.window;
+    if (pool.h.kernel * pool.w.kernel > 9) return "a pool over more than 3 x 3";
+  }
+  return {};
+}
+
+int64_t conv_shared_bytes(const NetStep& net, const std::vector<ConvPlan>& plans, int blocks) {
+  if (plans.empty()) return 0;
+  const int64_t samples = divide_up(net.batch(), blocks), number = number_bytes(net.math);
+  const int64_t sample = net.inputs->y.shape.numel() / net.batch();
+  int64_t bytes = up(samples * flat_image(net).size() * number, 128) + 128;
+  bytes += up(sample * int64_t(size_of(net.inputs->set.dtype)), 128);
+  for (const ConvPlan& plan : plans) {
+    bytes += up(samples * plan.x_size() * number, 128) + up(samples * plan.z_size() * number, 128);
+    bytes += up(plan.forward_ld(net.math) * number / 4, 128);  // offsets of parts of 16 bytes
+    bytes += up(plan.backward_ld(net.math) * number / 4, 128);
+    bytes += up(7 * plan.out_channels() * value_bytes(net.math), 128);
+  }
+  return bytes;
+}
+
+int64_t conv_scratch_bytes(const NetStep& net, const std::vector<ConvPlan>& plans) {
+  int64_t values = plans.empty() ? 0 : 1024;  // for updates
+  for (const ConvPlan& plan : plans) {
+    const int64_t channels = plan.out_channels();
+    const int64_t lanes = kThreads / (channels / 4) + kThreads / channels;
+    const int64_t tiles = plan.gradient.mt * plan.gradient.nt;
+    values = std::max({values, 2 * lanes * channels + channels,
+                       plan.gradient.split > 1 ? kWarps * tiles * 128 : 0});
+  }
+  return values * value_bytes(net.math);
+}
+
+}  // namespace ridgeline::cuda::generate

@@ -1,0 +1,115 @@
+#pragma once
+
+// The ends of a step with convolutions: samples as operands of the first one, and the updates of
+// weights, which the program's own memory keeps.
+
+#include "ridgeline/cuda/generate/device/conv_pass.cuh"
+
+namespace ridgeline::generated {
+
+// Unfolds a sample of kChannels x kHeight x kWidth numbers into the input of C: value
+// (channel, tap) of a pixel. `room` holds the sample.
+template <typename Math, typename C, int kChannels, int kHeight, int kWidth, int kTapsH, int kTapsW,
+          int kStepH, int kStepW, int kPadH, int kPadW, typename Sample>
+__device__ inline void unfold(const Sample* sample, double scale, double shift, Sample* room,
+                              typename Math::Number* x) {
+  using Number = typename Math::Number;
+  constexpr int kAll = kChannels * kHeight * kWidth, kTaps = kTapsH * kTapsW;
+  __syncthreads();  // the previous sample has been read
+  if constexpr (kAll % 4 == 0) {
+#pragma unroll 4
+    for (int i = thread_of(); i < kAll / 4; i += kThreads)
+      reinterpret_cast<Pack<Sample, 4>*>(room)[i] =
+          reinterpret_cast<const Pack<Sample, 4>*>(sample)[i];
+  } else {
+#pragma unroll 4
+    for (int i = thread_of(); i < kAll; i += kThreads) room[i] = sample[i];
+  }
+  __syncthreads();
+#pragma unroll
+  for (int group = 0; group < C::kInP / 4; ++group) {
+#pragma unroll 1
+    for (int pixel = thread_of(); pixel < C::kPixels; pixel += kThreads) {
+      const int r = pixel / C::kOutW * kStepH - kPadH, s = pixel % C::kOutW * kStepW - kPadW;
+      Number n[4];
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        const int at = 4 * group + c, channel = at / kTaps;
+        const int row = r + at % kTaps / kTapsW, column = s + at % kTapsW;
+        typename Math::Value v = 0;
+        if (at < kChannels * kTaps && row >= 0 && row < kHeight && column >= 0 && column < kWidth)
+          v = sample_value<typename Math::Value>(room[(channel * kHeight + row) * kWidth + column],
+                                                 scale, shift);
+        n[c] = Math::operand(v);
+      }
+      store_four(x + pixel * C::kXLd + 4 * group, n);
+    }
+  }
+}
+
+// A convolution's weights and bias (or null) with their states, and the operands of products.
+template <typename Math, typename Kept, typename Copy, typename Optimizer, typename C, int kParts>
+struct ConvUpdate {
+  using Value = typename Math::Value;
+  using Number = typename Math::Number;
+  // Values of a block's part of the gradient: of the weights, then of the bias.
+  static constexpr int kElements = C::kOut * C::kWeights + C::kOutP;
+  static constexpr int kPart = (kElements + 127) / 128 * 128, kTasks = kPart / 128;
+  Tensor<Math, Kept, Optimizer> w, b;
+  Copy* copy;         // of w, or null
+  Number *rows, *back;  // [kOut][kForwardLd], [kIn][kBackwardLd]
+
+  // Writes the operands of weight `i` of the program's order.
+  __device__ void write(int i, Value value) const {
+    const int out = i / (C::kIn * C::kTaps), in = i / C::kTaps % C::kIn, tap = i % C::kTaps;
+    const Number n = Math::operand(value);
+    rows[out * kForwardLd<Math, C> + tap * C::kInP + in] = n;
+    if constexpr (C::kBack)
+      back[in * kBackwardLd<Math, C> + (C::kTaps - 1 - tap) * C::kOutP + out] = n;
+  }
+  __device__ void take(int first, int stride) const {
+    for (int i = first; i < C::kOut * C::kIn * C::kTaps; i += stride) write(i, widen(w.w[i]));
+  }
+  // Adds the parts of the gradient of tasks `first`, `first + stride`, and so on, and applies it.
+  // `scratch` has 1024 values.
+  __device__ void run(const Value* parts, int first, int stride, const Optimizer& optimizer,
+                      const Rates<Value>& rates, Value* scratch) const {
+    const int thread = thread_of(), lane = thread & 31, warp = thread >> 5;
+#pragma unroll 1
+    for (int task = first; task < kTasks; task += stride) {
+      const int element = 128 * task + thread, of_weight = element % C::kWeights;
+      const int in = of_weight % C::kInP, tap = of_weight / C::kInP;
+      const bool of_bias = element >= C::kOut * C::kWeights;
+      const int i = of_bias ? element - C::kOut * C::kWeights
+                            : (element / C::kWeights * C::kIn + in) * C::kTaps + tap;
+      const bool real =
+          thread < 128 && (of_bias ? i < C::kOut && b.w != nullptr : in < C::kIn);
+      const Tensor<Math, Kept, Optimizer> tensor{of_bias ? b.w : w.w, of_bias ? b.m : w.m,
+                                                 of_bias ? b.v : w.v};
+      typename Tensor<Math, Kept, Optimizer>::Now now{};
+      if (real) now = tensor.fetch(i);
+      Value sum[4] = {};
+#pragma unroll 8
+      for (int p = warp; p < kParts; p += kWarps) {
+        Value v[4];
+        load_four(parts + i64(p) * kPart + 128 * task + 4 * lane, v);
+#pragma unroll
+        for (int c = 0; c < 4; ++c) sum[c] += v[c];
+      }
+      __syncthreads();  // the previous sums have been read
+      store_four(scratch + 128 * warp + 4 * lane, sum);
+      __syncthreads();
+      if (!real) continue;
+      Value all = Value(0);
+#pragma unroll
+      for (int k = 0; k < kWarps; ++k) all += scratch[128 * k + thread];
+      tensor.apply(i, all, now, optimizer, rates);
+      if (of_bias) continue;
+      const Value value = widen(w.w[i]);
+      write(i, value);
+      if (copy != nullptr) copy[i] = Narrow<Copy>::from(value);
+    }
+  }
+};
+
+}  // namespace ridgeline::generated
