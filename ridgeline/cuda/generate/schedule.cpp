@@ -301,7 +301,10 @@ void deepen_rings(const NetStep& net, const Target& target, Schedule* schedule) 
   }
 }
 
-Schedule choose_schedule(const NetStep& net, const Target& target, int chain) {
+Schedule choose_schedule(const NetStep& net, const Target& wanted, int chain) {
+  Target target = wanted;
+  // Tiles would take the shared memory that holds the images of convolutions.
+  if (!net.convolutions.empty()) target.tiles = Tiles::never;
   const Math math = net.math;
   const int layers = int(net.layers.size()), lowest_gradient = int(net.lowest_gradient());
   const int64_t batch = net.batch();
