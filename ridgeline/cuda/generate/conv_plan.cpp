@@ -12,9 +12,11 @@ constexpr int kWarps = 8, kThreads = 256;
 
 int divide_up(int64_t a, int64_t b) { return int((a + b - 1) / b); }
 
+int64_t group_of(Math math) { return number_bytes(math) == 2 ? 8 : 4; }
+
 // Values per pixel; with `spread` neighbouring pixels fall into different banks.
 int64_t pixel_ld(int64_t channels, Math math, bool spread) {
-  const int64_t each = ConvPlan::eights(channels), bytes = number_bytes(math);
+  const int64_t each = up(channels, group_of(math)), bytes = number_bytes(math);
   if (!spread) return each;
   const int64_t part = 16 / bytes;
   if (bytes == 2) return each / part % 2 == 0 ? each + part : each;
@@ -26,6 +28,7 @@ bool wide_sums(Math math) { return math == Math::fp32 || math == Math::fp64; }
 // Cycles of eight warps per chunk for 16 bytes a lane from shared memory and from L1, and for the
 // products of a unit.
 constexpr int64_t kMostSums = 24 * 1024;  // bytes of shared memory for the parts of a gradient
+constexpr int64_t kMostStaged = 24 * 1024;  // bytes of weights in shared memory
 constexpr double kSharedLoad = 32, kLoad = 64;
 double unit_cycles(Math math) { return wide_sums(math) ? 700 : math == Math::tf32 ? 130 : 65; }
 
@@ -51,7 +54,7 @@ ConvPlan::Product product(int64_t pixels, int64_t columns, int64_t chunks, Math 
 ConvPlan::Gradient gradient(const ConvPlan& plan, Math math) {
   ConvPlan::Gradient best;
   double least = std::numeric_limits<double>::infinity();
-  const int units = divide_up(plan.out_channels(), 16), tiles = int(plan.weights() / 8);
+  const int units = divide_up(plan.out_channels(), 16), tiles = divide_up(plan.weights(), 8);
   const int chunks = divide_up(plan.out.pixels(), chunk_of(math));
   const double load = math == Math::bf16 || math == Math::fp16 ? kSharedLoad : 4 * kSharedLoad;
   for (const int mt : {1, 2, 4}) {
@@ -80,6 +83,10 @@ int64_t ConvPlan::forward_ld(Math math) const { return up(weights(), chunk_of(ma
 int64_t ConvPlan::backward_ld(Math math) const {
   return up(taps() * out_channels(), chunk_of(math));
 }
+int64_t ConvPlan::weight_bytes(Math math) const {
+  const int64_t back_values = back ? up(in.c, 16) * backward_ld(math) : 0;
+  return (up(out.c, 16) * forward_ld(math) + back_values) * number_bytes(math);
+}
 int64_t ConvPlan::x_size() const {
   return (in.h + 2 * window.h.pad) * (in.w + 2 * window.w.pad) * x_ld;
 }
@@ -92,7 +99,7 @@ FlatImage flat_image(const NetStep& net) {
   const MlpStepOps::Convolution& last = net.convolutions.back();
   FlatImage flat;
   flat.image = last.pool != nullptr ? last.pool->shape.out() : last.conv->shape.out();
-  flat.ld = ConvPlan::eights(flat.image.c);
+  flat.ld = up(flat.image.c, group_of(net.math));
   return flat;
 }
 
@@ -102,7 +109,7 @@ std::vector<ConvPlan> conv_plans(const NetStep& net, bool spread) {
     const Conv2dShape& shape = layer.conv->shape;
     ConvPlan plan;
     plan.in = shape.in, plan.out = shape.out(), plan.window = shape.window;
-    plan.back = !plans.empty();
+    plan.back = !plans.empty(), plan.group = group_of(net.math);
     if (!plan.back) {
       plan.in = {shape.in.c * plan.taps(), plan.out.h, plan.out.w};
       plan.window = {};
@@ -117,6 +124,9 @@ std::vector<ConvPlan> conv_plans(const NetStep& net, bool spread) {
     plan.gradient = gradient(plan, net.math);
     plans.push_back(plan);
   }
+  int64_t bytes = 0;
+  for (const ConvPlan& plan : plans) bytes += plan.weight_bytes(net.math);
+  for (ConvPlan& plan : plans) plan.staged = spread && bytes <= kMostStaged;
   return plans;
 }
 
@@ -148,6 +158,7 @@ int64_t conv_shared_bytes(const NetStep& net, const std::vector<ConvPlan>& plans
   bytes += up(sample * int64_t(size_of(net.inputs->set.dtype)), 128);
   for (const ConvPlan& plan : plans) {
     bytes += up(samples * plan.x_size() * number, 128) + up(samples * plan.z_size() * number, 128);
+    if (plan.staged) bytes += plan.weight_bytes(net.math) + 256;
     bytes += up(plan.forward_ld(net.math) * number / 4, 128);  // offsets of parts of 16 bytes
     bytes += up(plan.backward_ld(net.math) * number / 4, 128);
     bytes += up(7 * plan.out_channels() * value_bytes(net.math), 128);
@@ -159,9 +170,8 @@ int64_t conv_scratch_bytes(const NetStep& net, const std::vector<ConvPlan>& plan
   int64_t values = plans.empty() ? 0 : 1024;  // for updates
   for (const ConvPlan& plan : plans) {
     const int64_t channels = plan.out_channels();
-    const int64_t lanes = kThreads / (channels / 4) + kThreads / channels;
     const int64_t tiles = plan.gradient.mt * plan.gradient.nt;
-    values = std::max({values, 2 * lanes * channels + channels,
+    values = std::max({values, (2 * (kThreads / (channels / 4)) + 2) * channels,
                        plan.gradient.split > 1 ? kWarps * tiles * 128 : 0});
   }
   return values * value_bytes(net.math);

@@ -13,6 +13,7 @@ struct ConvPlan {
   Image in, out;  // of the convolution; `in` has the unfolded channels if it is the first one
   Window window;  // likewise: of single pixels
   bool back = false;
+  int64_t group = 8;  // of which channels are padded to a multiple
   int64_t x_ld = 0, z_ld = 0;  // values per pixel of the images of inputs and outputs
 
   struct Product {
@@ -23,19 +24,23 @@ struct ConvPlan {
     int mt = 1, nt = 1, split = 1;
   };
   Gradient gradient;
+  bool staged = false;  // products read weights from shared memory
 
   int64_t taps() const { return window.h.kernel * window.w.kernel; }
-  int64_t in_channels() const { return eights(in.c); }
-  int64_t out_channels() const { return eights(out.c); }
+  int64_t in_channels() const { return up_to(in.c, group); }  // with padding
+  int64_t out_channels() const { return up_to(out.c, group); }
   int64_t weights() const { return taps() * in_channels(); }  // per output
   int64_t forward_ld(Math math) const;
   int64_t backward_ld(Math math) const;
+  int64_t weight_bytes(Math math) const;  // of both operands of weights
   int64_t x_size() const;  // values of a sample's image of inputs
   int64_t z_size() const;
   // Values of a block's part of the gradients of weights and bias.
   int64_t part() const { return (out.c * weights() + out_channels() + 127) / 128 * 128; }
 
-  static int64_t eights(int64_t extent) { return (extent + 7) / 8 * 8; }
+  static int64_t up_to(int64_t extent, int64_t group) {
+    return (extent + group - 1) / group * group;
+  }
 };
 
 // The image that the linear layers read.

@@ -29,6 +29,13 @@ void Writer::lay_out_convolutions() {
     }
     in_shared("Number", fmt::format("cx{}", l), samples * p.x_size(), number);
     in_shared("Number", fmt::format("cz{}", l), samples * p.z_size(), number);
+    if (p.staged) {
+      in_shared("Number", fmt::format("sw{}", l), up(p.out.c, 16) * p.forward_ld(math()), number);
+      if (p.back) {
+        in_shared("Number", fmt::format("swt{}", l), up(p.in.c, 16) * p.backward_ld(math()),
+                  number);
+      }
+    }
     in_shared("int", fmt::format("forward_offsets{}", l), p.forward_ld(math()) * number / 16, 4);
     in_shared("int", fmt::format("back_offsets{}", l), p.backward_ld(math()) * number / 16, 4);
     in_shared("Value", fmt::format("of_channels{}", l), 7 * p.out_channels(), value);
@@ -53,9 +60,9 @@ void Writer::conv_types() {
     const ConvPlan& p = plan_.convolutions[l];
     const MlpStepOps::Convolution& layer = net_.convolutions[l];
     const auto& [h, w] = p.window;
-    line("using C{} = Conv<{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}>;", l, p.in.c,
+    line("using C{} = Conv<{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}>;", l, p.in.c,
          p.in.h, p.in.w, p.out.c, p.out.h, p.out.w, h.kernel, w.kernel, h.stride, w.stride, h.pad,
-         w.pad, p.back, p.x_ld, p.z_ld);
+         w.pad, p.back, p.x_ld, p.z_ld, p.group);
     const double parameter = layer.activation != nullptr ? layer.activation->parameter : 0;
     const bool pools = layer.pool != nullptr;
     line("using T{0} = ConvTail<M, C{0}, C{1}, {2}, ActivationFn::{3}, {4}ll, {5}, {6}, kBatch, "
@@ -149,6 +156,11 @@ void Writer::conv_forward() {
     line("channels{}.load<Kept>(C{}::kOut, {}, {}, {});", l, l, pointer(layer.conv->b, "Kept"),
          layer.norm ? fmt::format("conv_gamma{}", l) : "nullptr",
          layer.norm ? fmt::format("conv_beta{}", l) : "nullptr");
+    const ConvPlan& p = plan_.convolutions[l];
+    if (!p.staged) continue;
+    line("copy_operands(sw{}, {}, {});", l, of("cw", l), up(p.out.c, 16) * p.forward_ld(math()));
+    if (!p.back) continue;
+    line("copy_operands(swt{}, {}, {});", l, of("cwt", l), up(p.in.c, 16) * p.backward_ld(math()));
   }
   line("__syncthreads();");
   for (size_t l = 0; l < count; ++l) {
@@ -159,7 +171,7 @@ void Writer::conv_forward() {
     for_images(fmt::format("ConvForward<M, C{0}, {1}, {2}, {3}>::run({4}, {5}, forward_offsets{0}, "
                            "StoreOutputs<M, C{0}>{{channels{0}.bias(), {6}}});",
                            l, p.forward.mt, p.forward.nt, p.forward.ring, images("cx", l),
-                           of("cw", l), images("cz", l)));
+                           p.staged ? fmt::format("sw{}", l) : of("cw", l), images("cz", l)));
     line("__syncthreads();");
     if (layer.norm) {
       line("if (images > 0) T{0}::moments(cz{0}, images, {1} + block * 2 * C{0}::kOutP, {2});", l,
@@ -216,6 +228,7 @@ void Writer::conv_backward() {
     if (layer.conv->b) {
       line("channel_sums<C{0}::kOutP, 1>(bias{0}, part + C{0}::kOut * C{0}::kWeights, {1});", l,
            scratch);
+      line("__syncthreads();");
     }
     line("ConvGradient<M, C{0}, {1}, {2}, {3}>::run(cz{0}, cx{0}, images, zeros, part, sums);", l,
          p.gradient.mt, p.gradient.nt, p.gradient.split);
@@ -225,8 +238,8 @@ void Writer::conv_backward() {
     for_images(fmt::format("ConvBackward<M, C{0}, {1}, {2}, {3}>::run({4}, {5}, back_offsets{0}, "
                            "StoreInputGradient<M, C{0}>{{{6}}});",
                            l, p.backward.mt, p.backward.nt, p.backward.ring,
-                           fmt::format("cz{0} + i * C{0}::kZSize", l), of("cwt", l),
-                           images("cx", l)));
+                           images("cz", l),
+                           p.staged ? fmt::format("swt{}", l) : of("cwt", l), images("cx", l)));
     line("__syncthreads();");
   }
   close();

@@ -1,7 +1,7 @@
 #pragma once
 
 // Convolutions of generated functions. A block keeps the images of its samples in shared memory for
-// a whole step, with channels innermost (padded to eights): the inputs of each convolution, with
+// a whole step, with channels innermost (padded to kGroup): the inputs of each convolution, with
 // the padding around them, and its outputs, which later hold their gradients. Products read 16
 // bytes of a pixel's channels at a time, so nothing is unfolded, except for the input of the first
 // convolution: its few channels are unfolded into kTaps times as many, and it is a product over
@@ -11,22 +11,21 @@
 
 namespace ridgeline::generated {
 
-__host__ __device__ constexpr int eights(int extent) { return (extent + 7) / 8 * 8; }
-
 // The geometry of a convolution from kIn channels of kInH x kInW pixels to kOut of kOutH x kOutW.
-// kXLd and kZLd: values per pixel in memory. kBack: a gradient of the input is wanted. Outputs are
+// kXLd and kZLd: values per pixel in memory. kGroup: eight channels in half types, else four. kBack: a gradient of the input is wanted. Outputs are
 // then stored as far apart as the stride, with zeros between and around them, so that this gradient
 // is a convolution of the outputs' gradients with stride 1.
 template <int kIn_, int kInH_, int kInW_, int kOut_, int kOutH_, int kOutW_, int kTapsH_,
           int kTapsW_, int kStepH_, int kStepW_, int kPadH_, int kPadW_, bool kBack_, int kXLd_,
-          int kZLd_>
+          int kZLd_, int kGroup>
 struct Conv {
   static constexpr int kIn = kIn_, kInH = kInH_, kInW = kInW_;
   static constexpr int kOut = kOut_, kOutH = kOutH_, kOutW = kOutW_;
   static constexpr int kTapsH = kTapsH_, kTapsW = kTapsW_, kTaps = kTapsH * kTapsW;
   static constexpr bool kBack = kBack_;
   static constexpr int kXLd = kXLd_, kZLd = kZLd_;
-  static constexpr int kInP = eights(kIn), kOutP = eights(kOut);
+  static constexpr int kInP = (kIn + kGroup - 1) / kGroup * kGroup;
+  static constexpr int kOutP = (kOut + kGroup - 1) / kGroup * kGroup;
   static constexpr int kInPixels = kInH * kInW, kPixels = kOutH * kOutW;
   static constexpr int kXRow = (kInW + 2 * kPadW_) * kXLd;
   static constexpr int kXSize = (kInH + 2 * kPadH_) * kXRow;
@@ -70,6 +69,14 @@ __device__ inline void fill_forward_offsets(int* to) {
 template <typename Math, typename C>
 __device__ inline void fill_backward_offsets(int* to) {
   fill_offsets<Math, C::kTaps, C::kTapsW, C::kZRow, C::kZLd, C::kOutP>(to);
+}
+
+// Copies `count` operands to shared memory.
+template <typename Number>
+__device__ inline void copy_operands(Number* to, const Number* from, int count) {
+#pragma unroll 4
+  for (int i = thread_of(); i < count * int(sizeof(Number)) / 16; i += kThreads)
+    reinterpret_cast<uint4*>(to)[i] = reinterpret_cast<const uint4*>(from)[i];
 }
 
 // A block multiplies kHeight x kWidth pixels, kStepRow and kStep values apart in an image, by
@@ -212,7 +219,7 @@ struct ConvGradient {
   static constexpr int kEach = 16 / int(sizeof(Number));  // pixels per lane and chunk
   static constexpr bool kHalf = sizeof(Number) == 2;
   static constexpr int kChunks = (C::kPixels + Math::kChunk - 1) / Math::kChunk;  // of a sample
-  static constexpr int kTiles = C::kWeights / 8, kUnits = (C::kOutP + 15) / 16;
+  static constexpr int kTiles = (C::kWeights + 7) / 8, kUnits = (C::kOutP + 15) / 16;
   static constexpr int kAcross = (kTiles + kNt - 1) / kNt;
   static constexpr int kTasks = (kUnits + kMt - 1) / kMt * kAcross, kGroups = kWarps / kSplit;
 
@@ -250,12 +257,12 @@ struct ConvGradient {
     int z_of[kMt][2], x_of[kNt];
 #pragma unroll
     for (int i = 0; i < 2 * kMt; ++i)
-      z_of[i / 2][i % 2] = min(16 * unit + 8 * i, C::kOutP - 8) + (kHalf ? 0 : g);
+      z_of[i / 2][i % 2] = min(16 * unit + 8 * i + (kHalf ? 0 : g), C::kOutP - (kHalf ? 8 : 1));
 #pragma unroll
     for (int n = 0; n < kNt; ++n) {
-      const int at = min(tile + n, kTiles - 1), tap = at / (C::kInP / 8);
-      x_of[n] = tap / C::kTapsW * C::kXRow + tap % C::kTapsW * C::kXLd + at % (C::kInP / 8) * 8 +
-                (kHalf ? 0 : g);
+      const int at = min(8 * (tile + n) + (kHalf ? 0 : g), C::kWeights - (kHalf ? 8 : 1));
+      const int tap = at / C::kInP;
+      x_of[n] = tap / C::kTapsW * C::kXRow + tap % C::kTapsW * C::kXLd + at % C::kInP;
     }
 #pragma unroll 2
     for (int chunk = part; chunk < count * kChunks; chunk += kSplit) {
@@ -336,8 +343,9 @@ struct ConvGradient {
 #pragma unroll
     for (int i = 0; i < 2 * kMt * kNt; ++i) {
       const int m = i / 2 / kNt, n = i / 2 % kNt, row = 16 * (unit + m) + 8 * (i % 2) + g;
-      if (row >= C::kOut || tile + n >= kTiles) continue;
-      *reinterpret_cast<Pack<Value, 2>*>(to + row * C::kWeights + 8 * (tile + n) + 2 * t) = {
+      const int column = 8 * (tile + n) + 2 * t;
+      if (row >= C::kOut || column >= C::kWeights) continue;
+      *reinterpret_cast<Pack<Value, 2>*>(to + row * C::kWeights + column) = {
           {Value(d[m][n][2 * (i % 2)]), Value(d[m][n][2 * (i % 2) + 1])}};
     }
   }

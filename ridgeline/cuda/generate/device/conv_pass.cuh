@@ -46,69 +46,60 @@ struct Fours {
 };
 
 // Adds `values` of all threads by channel: to[k][channel]. `scratch` has channel_scratch values.
+// Threads without a pixel pass zeros.
 __host__ __device__ constexpr int channel_scratch(int channels, int kinds) {
-  return (kThreads / (channels / 4) + kThreads / channels) * channels * kinds;
+  return kThreads / (channels / 4) * channels * kinds;
 }
 template <int kChannels, int kKinds, typename Value>
 __device__ inline void channel_sums(const Value (&values)[kKinds][4], Value* to, Value* scratch) {
   using F = Fours<kChannels>;
-  constexpr int kParts = kThreads / kChannels;
-  Value* const parts = scratch + F::kLanes * kKinds * kChannels;
-  const int thread = thread_of();
+  // If a warp has whole groups of lanes with the same channels, it adds those first.
+  constexpr bool kWhole = 32 % F::kQuads == 0;
+  constexpr int kParts = kWhole ? kWarps : F::kLanes;
+  const int part = kWhole ? warp_of() : F::lane();
   __syncthreads();  // the previous sums have been read
-  if (F::lane() < F::kLanes) {
 #pragma unroll
-    for (int k = 0; k < kKinds; ++k) {
+  for (int k = 0; k < kKinds; ++k) {
 #pragma unroll
-      for (int c = 0; c < 4; ++c)
-        scratch[(F::lane() * kKinds + k) * kChannels + 4 * F::quad() + c] = values[k][c];
+    for (int c = 0; c < 4; ++c) {
+      Value v = values[k][c];
+      if constexpr (kWhole) {
+#pragma unroll
+        for (int off = F::kQuads; off < 32; off *= 2) v += __shfl_xor_sync(~0u, v, off);
+      }
+      if (part < kParts && (!kWhole || lane_of() < F::kQuads))
+        scratch[(part * kKinds + k) * kChannels + 4 * F::quad() + c] = v;
     }
   }
   __syncthreads();
-  const int channel = thread % kChannels, part = thread / kChannels;
-  if (part < kParts) {
-#pragma unroll
-    for (int k = 0; k < kKinds; ++k) {
-      Value sum = Value(0);
-      for (int l = part; l < F::kLanes; l += kParts)
-        sum += scratch[(l * kKinds + k) * kChannels + channel];
-      parts[(part * kKinds + k) * kChannels + channel] = sum;
-    }
+  for (int i = thread_of(); i < kKinds * kChannels; i += kThreads) {
+    Value sum = Value(0);
+#pragma unroll 8
+    for (int p = 0; p < kParts; ++p) sum += scratch[p * kKinds * kChannels + i];
+    to[i] = sum;
   }
-  __syncthreads();
-  if (thread < kChannels) {
-#pragma unroll
-    for (int k = 0; k < kKinds; ++k) {
-      Value sum = Value(0);
-#pragma unroll
-      for (int p = 0; p < kParts; ++p) sum += parts[(p * kKinds + k) * kChannels + channel];
-      to[k * kChannels + channel] = sum;
-    }
-  }
-  __syncthreads();
 }
 
-// Sums over blocks: f(block, channel) for kBlocks blocks, divided over threads; to[channel] is
-// their sum.
+// Sums over blocks: f(block, channel, sums) adds the terms of one of kBlocks blocks to two sums.
+// to[channel] and to[kChannels + channel] receive them; a block barrier must follow.
 template <int kChannels, int kBlocks, typename Value, typename F>
 __device__ inline void block_sums(Value* to, Value* scratch, const F& f) {
   constexpr int kParts = kThreads / kChannels;
   const int thread = thread_of(), channel = thread % kChannels, part = thread / kChannels;
-  Value sum = Value(0);
+  Value sums[2] = {Value(0), Value(0)};
   if (part < kParts) {
 #pragma unroll 8
-    for (int b = part; b < kBlocks; b += kParts) sum += f(b, channel);
+    for (int b = part; b < kBlocks; b += kParts) f(b, channel, sums);
+    scratch[part * 2 * kChannels + channel] = sums[0];
+    scratch[(part * 2 + 1) * kChannels + channel] = sums[1];
   }
   __syncthreads();
-  if (part < kParts) scratch[thread] = sum;
-  __syncthreads();
-  if (thread < kChannels) {
-    sum = Value(0);
+  for (int i = thread; i < 2 * kChannels; i += kThreads) {
+    Value sum = Value(0);
 #pragma unroll
-    for (int p = 0; p < kParts; ++p) sum += scratch[p * kChannels + channel];
-    to[channel] = sum;
+    for (int p = 0; p < kParts; ++p) sum += scratch[p * 2 * kChannels + i];
+    to[i] = sum;
   }
-  __syncthreads();
 }
 
 // The samples of block `block`: block, block + kBlocks, and so on.
@@ -131,49 +122,51 @@ struct ConvTail {
   static constexpr int kCount = kBatch * C::kPixels;  // numbers of a channel
   static constexpr int kParts = kBatch < kBlocks ? kBatch : kBlocks;  // blocks with samples
 
-  // The mean and the sum of squared distances from it, by channel, over a block's samples.
+  // The mean and the sum of squared distances from it, by channel, over a block's samples. Sums are
+  // of distances from the first number, which lose no digits by a large mean.
   static __device__ void moments(const Number* z, int count, Value* to, Value* scratch) {
-    Value* const mean = scratch;
-    scratch += C::kOutP;
-    for (int pass = 0; pass < 2; ++pass) {
-      Value sums[1][4] = {}, at[4] = {};
-      if (pass == 1) load(mean, at);
-      for (int i = 0; i < count && F::lane() < F::kLanes; ++i) {
+    Value sums[2][4] = {}, first[4];
+    load_four(z + C::z_at(0, 0) + 4 * F::quad(), first);
+    for (int i = 0; i < count && F::lane() < F::kLanes; ++i) {
 #pragma unroll 4
-        for (int p = F::lane(); p < C::kPixels; p += F::kLanes) {
-          Value v[4];
-          load_four(z + i * C::kZSize + C::z_at(p / C::kOutW, p % C::kOutW) + 4 * F::quad(), v);
+      for (int p = F::lane(); p < C::kPixels; p += F::kLanes) {
+        Value v[4];
+        load_four(z + i * C::kZSize + C::z_at(p / C::kOutW, p % C::kOutW) + 4 * F::quad(), v);
 #pragma unroll
-          for (int c = 0; c < 4; ++c)
-            sums[0][c] += pass == 0 ? v[c] : (v[c] - at[c]) * (v[c] - at[c]);
+        for (int c = 0; c < 4; ++c) {
+          sums[0][c] += v[c] - first[c];
+          sums[1][c] += (v[c] - first[c]) * (v[c] - first[c]);
         }
       }
-      channel_sums<C::kOutP, 1>(sums, pass == 0 ? mean : to + C::kOutP, scratch);
-      if (pass == 0 && thread_of() < C::kOutP) {
-        mean[thread_of()] /= Value(max(count, 1) * C::kPixels);
-        to[thread_of()] = mean[thread_of()];
-      }
-      __syncthreads();
+    }
+    Value* const added = scratch + channel_scratch(C::kOutP, 2);
+    channel_sums<C::kOutP, 2>(sums, added, scratch);
+    __syncthreads();
+    if (const int c = thread_of(); c < C::kOutP) {
+      const Value off = added[c] / Value(count * C::kPixels);
+      to[c] = widen(z[C::z_at(0, 0) + c]) + off;
+      to[C::kOutP + c] = max(added[C::kOutP + c] - added[c] * off, Value(0));
     }
   }
   // The statistics of all samples from the blocks' moments. `keep(channel, mean, var)`.
   template <typename Keep>
   static __device__ void statistics(const Value* moments, const Params& to, double epsilon,
                                     Value* scratch, const Keep& keep) {
-    const auto size = [](int b) { return Value(samples_of<kBatch, kBlocks>(b) * C::kPixels); };
-    block_sums<C::kOutP, kParts>(to.mean(), scratch, [&](int b, int c) {
-      return size(b) * moments[2 * b * C::kOutP + c];
+    const int own = thread_of() % C::kOutP;
+    const Value first = moments[own];
+    block_sums<C::kOutP, kParts>(to.mean(), scratch, [&](int b, int c, Value (&sums)[2]) {
+      const Value size = Value(samples_of<kBatch, kBlocks>(b) * C::kPixels);
+      const Value off = moments[2 * b * C::kOutP + c] - first;
+      sums[0] += size * off;
+      sums[1] += moments[(2 * b + 1) * C::kOutP + c] + size * off * off;
     });
-    if (thread_of() < C::kOutP) to.mean()[thread_of()] /= Value(kCount);
     __syncthreads();
-    block_sums<C::kOutP, kParts>(to.rstd(), scratch, [&](int b, int c) {
-      const Value off = moments[2 * b * C::kOutP + c] - to.mean()[c];
-      return moments[(2 * b + 1) * C::kOutP + c] + size(b) * off * off;
-    });
-    if (thread_of() < C::kOutP) {
-      const Value var = to.rstd()[thread_of()] / Value(kCount);
-      to.rstd()[thread_of()] = Value(1) / sqrt_of(var + Value(epsilon));
-      if (thread_of() < C::kOut) keep(thread_of(), to.mean()[thread_of()], var);
+    if (const int c = thread_of(); c < C::kOutP) {
+      const Value off = to.mean()[c] / Value(kCount), mean = first + off;
+      const Value var = max(to.rstd()[c] - to.mean()[c] * off, Value(0)) / Value(kCount);
+      to.mean()[c] = mean;
+      to.rstd()[c] = Value(1) / sqrt_of(var + Value(epsilon));
+      if (c < C::kOut) keep(c, mean, var);
     }
     __syncthreads();
   }
@@ -219,10 +212,11 @@ struct ConvTail {
     channel_sums<C::kOutP, 2>(all, to, scratch);
   }
   static __device__ void total(const Value* sums, const Params& to, Value* scratch) {
-    block_sums<C::kOutP, kParts>(to.off(), scratch,
-                                 [&](int b, int c) { return sums[2 * b * C::kOutP + c]; });
-    block_sums<C::kOutP, kParts>(to.along(), scratch,
-                                 [&](int b, int c) { return sums[(2 * b + 1) * C::kOutP + c]; });
+    block_sums<C::kOutP, kParts>(to.off(), scratch, [&](int b, int c, Value (&all)[2]) {
+      all[0] += sums[2 * b * C::kOutP + c];
+      all[1] += sums[(2 * b + 1) * C::kOutP + c];
+    });
+    __syncthreads();
   }
 
   // Replaces z of a sample by its gradient; `bias` is increased by the thread's sums of it.
