@@ -155,7 +155,7 @@ int64_t conv_shared_bytes(const NetStep& net, const std::vector<ConvPlan>& plans
   const int64_t samples = divide_up(net.batch(), blocks), number = number_bytes(net.math);
   const int64_t sample = net.inputs->y.shape.numel() / net.batch();
   int64_t bytes = up(samples * flat_image(net).size() * number, 128) + 128;
-  bytes += up(sample * int64_t(size_of(net.inputs->set.dtype)), 128);
+  bytes += up(samples * sample * int64_t(size_of(net.inputs->set.dtype)), 128);
   for (const ConvPlan& plan : plans) {
     bytes += up(samples * plan.x_size() * number, 128) + up(samples * plan.z_size() * number, 128);
     if (plan.staged) bytes += plan.weight_bytes(net.math) + 256;

@@ -43,8 +43,8 @@ void Writer::lay_out_convolutions() {
   in_shared("Number", fmt::format("cx{}", count), samples * flat_image(net_).size(), number);
   in_shared("Number", "zeros", 16 / number, number);
   const bool bytes = net_.inputs->set.dtype == DType::uint8;
-  in_shared(bytes ? "u8" : "float", "room", net_.inputs->y.shape.numel() / net_.batch(),
-            bytes ? 1 : 4);
+  in_shared(bytes ? "u8" : "float", "room",
+            samples * net_.inputs->y.shape.numel() / net_.batch(), bytes ? 1 : 4);
 }
 
 void Writer::conv_types() {
@@ -97,16 +97,20 @@ void Writer::conv_pointers() {
     line("}};");
   }
   line("const int images = samples_of<kBatch, kBlocks>(block);");
-  line("const auto take_images = [&](i64 t) {{");
-  line("  for (int i = 0; i < images; ++i) {{");
   const Conv2dShape& shape = net_.convolutions[0].conv->shape;
   const auto& [h, w] = shape.window;
+  line("const auto fetch_images = [&](i64 t) {{");
+  line("  for (int i = 0; i < images; ++i) {{");
+  line("    const i64 sample = order[first + (begin + t) * kBatch + block + i * kBlocks];");
+  line("    fetch_sample<{0}>(set + sample * {0}, room + i * {0});", shape.in.numel());
+  line("  }}");
+  line("}};");
+  line("const auto unfold_images = [&] {{");
+  line("  for (int i = 0; i < images; ++i) {{");
   line("    unfold<M, C0, {}, {}, {}, {}, {}, {}, {}, {}, {}>(", shape.in.c, shape.in.h, shape.in.w,
        h.kernel, w.kernel, h.stride, w.stride, h.pad, w.pad);
-  line("        set + i64(order[first + (begin + t) * kBatch + block + i * kBlocks]) * {},",
-       shape.in.numel());
-  line("        {}, {}, room, cx0 + i * C0::kXSize);", number(net_.inputs->scale),
-       number(net_.inputs->shift));
+  line("        room + i * {}, {}, {}, cx0 + i * C0::kXSize);", shape.in.numel(),
+       number(net_.inputs->scale), number(net_.inputs->shift));
   line("  }}");
   line("}};");
 }
@@ -133,7 +137,9 @@ void Writer::begin_convolutions() {
     line("fill_backward_offsets<M, C{0}>(back_offsets{0});", l);
     line("{}.take(thread, kBlocks * kThreads);", conv_update(l));
   }
-  line("take_images(0);");
+  line("fetch_images(0);");
+  line("__syncthreads();");
+  line("unfold_images();");
 }
 
 // The image `name` of convolution l for sample i of the block.

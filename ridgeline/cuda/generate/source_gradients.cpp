@@ -67,7 +67,7 @@ void Writer::gradients() {
   line("}}");
   if (net_.norm != nullptr) clip();
   if (net_.norm != nullptr || plan_.late_updates()) late_updates();
-  sync(convolves() ? std::vector<std::string>{"if (t + 1 < args.steps) take_images(t + 1);"}
+  sync(convolves() ? std::vector<std::string>{"if (t + 1 < args.steps) unfold_images();"}
                    : std::vector<std::string>{});
 }
 

@@ -159,7 +159,11 @@ void Writer::strips() {
     close();
   }
   close();
-  if (!convolves()) gather_meanwhile();
+  if (convolves()) {
+    line("if (t + 1 < args.steps) fetch_images(t + 1);");
+  } else {
+    gather_meanwhile();
+  }
   close();
   const bool more = normed_below_strips() && !norm_backward_in_strip(size_t(plan_.chain) - 1);
   sync_before_gradients(plan_.chain <= 1 && !more);

@@ -7,25 +7,25 @@
 
 namespace ridgeline::generated {
 
+// Copies a sample of kCount numbers.
+template <int kCount, typename Sample>
+__device__ inline void fetch_sample(const Sample* from, Sample* to) {
+  constexpr int kEach = kCount % 4 == 0 ? 4 : 1;
+#pragma unroll 4
+  for (int i = thread_of(); i < kCount / kEach; i += kThreads) {
+    reinterpret_cast<Pack<Sample, kEach>*>(to)[i] =
+        reinterpret_cast<const Pack<Sample, kEach>*>(from)[i];
+  }
+}
+
 // Unfolds a sample of kChannels x kHeight x kWidth numbers into the input of C: value
-// (channel, tap) of a pixel. `room` holds the sample.
+// (channel, tap) of a pixel.
 template <typename Math, typename C, int kChannels, int kHeight, int kWidth, int kTapsH, int kTapsW,
           int kStepH, int kStepW, int kPadH, int kPadW, typename Sample>
-__device__ inline void unfold(const Sample* sample, double scale, double shift, Sample* room,
+__device__ inline void unfold(const Sample* sample, double scale, double shift,
                               typename Math::Number* x) {
   using Number = typename Math::Number;
-  constexpr int kAll = kChannels * kHeight * kWidth, kTaps = kTapsH * kTapsW;
-  __syncthreads();  // the previous sample has been read
-  if constexpr (kAll % 4 == 0) {
-#pragma unroll 4
-    for (int i = thread_of(); i < kAll / 4; i += kThreads)
-      reinterpret_cast<Pack<Sample, 4>*>(room)[i] =
-          reinterpret_cast<const Pack<Sample, 4>*>(sample)[i];
-  } else {
-#pragma unroll 4
-    for (int i = thread_of(); i < kAll; i += kThreads) room[i] = sample[i];
-  }
-  __syncthreads();
+  constexpr int kTaps = kTapsH * kTapsW;
 #pragma unroll
   for (int group = 0; group < C::kInP / 4; ++group) {
 #pragma unroll 1
@@ -38,8 +38,7 @@ __device__ inline void unfold(const Sample* sample, double scale, double shift, 
         const int row = r + at % kTaps / kTapsW, column = s + at % kTapsW;
         typename Math::Value v = 0;
         if (at < kChannels * kTaps && row >= 0 && row < kHeight && column >= 0 && column < kWidth)
-          v = sample_value<typename Math::Value>(room[(channel * kHeight + row) * kWidth + column],
-                                                 scale, shift);
+          v = sample_value<typename Math::Value>(sample[(channel * kHeight + row) * kWidth + column], scale, shift);
         n[c] = Math::operand(v);
       }
       store_four(x + pixel * C::kXLd + 4 * group, n);
