@@ -14,13 +14,11 @@ int divide_up(int64_t a, int64_t b) { return int((a + b - 1) / b); }
 
 int64_t group_of(Math math) { return number_bytes(math) == 2 ? 8 : 4; }
 
-// Values per pixel; with `spread` neighbouring pixels fall into different banks.
-int64_t pixel_ld(int64_t channels, Math math, bool spread) {
-  const int64_t each = up(channels, group_of(math)), bytes = number_bytes(math);
-  if (!spread) return each;
-  const int64_t part = 16 / bytes;
-  if (bytes == 2) return each / part % 2 == 0 ? each + part : each;
-  return each * bytes % 128 == 0 ? each + part : each;
+// Values per pixel such that neighbouring pixels fall into different banks.
+int64_t spread_ld(int64_t ld, Math math) {
+  const int64_t bytes = number_bytes(math), part = 16 / bytes;
+  if (bytes == 2) return ld / part % 2 == 0 ? ld + part : ld;
+  return ld * bytes % 128 == 0 ? ld + part : ld;
 }
 
 bool wide_sums(Math math) { return math == Math::fp32 || math == Math::fp64; }
@@ -95,6 +93,12 @@ int64_t ConvPlan::z_size() const {
   return (in.h + window.h.kernel - 1) * (in.w + window.w.kernel - 1) * z_ld;
 }
 
+int64_t place_bytes(const MlpStepOps::Convolution& layer) {
+  if (layer.pool == nullptr) return 0;
+  const Image out = layer.pool->shape.out();
+  return out.pixels() * up(out.c, 8);
+}
+
 FlatImage flat_image(const NetStep& net) {
   const MlpStepOps::Convolution& last = net.convolutions.back();
   FlatImage flat;
@@ -103,7 +107,7 @@ FlatImage flat_image(const NetStep& net) {
   return flat;
 }
 
-std::vector<ConvPlan> conv_plans(const NetStep& net, bool spread) {
+std::vector<ConvPlan> conv_plans(const NetStep& net, int blocks, int64_t bytes) {
   std::vector<ConvPlan> plans;
   for (const MlpStepOps::Convolution& layer : net.convolutions) {
     const Conv2dShape& shape = layer.conv->shape;
@@ -114,8 +118,7 @@ std::vector<ConvPlan> conv_plans(const NetStep& net, bool spread) {
       plan.in = {shape.in.c * plan.taps(), plan.out.h, plan.out.w};
       plan.window = {};
     }
-    plan.x_ld = pixel_ld(plan.in.c, net.math, spread);
-    plan.z_ld = pixel_ld(plan.out.c, net.math, spread);
+    plan.x_ld = plan.in_channels(), plan.z_ld = plan.out_channels();
     const int64_t chunk = chunk_of(net.math);
     plan.forward = product(plan.out.pixels(), plan.out_channels(),
                            plan.forward_ld(net.math) / chunk, net.math);
@@ -124,9 +127,19 @@ std::vector<ConvPlan> conv_plans(const NetStep& net, bool spread) {
     plan.gradient = gradient(plan, net.math);
     plans.push_back(plan);
   }
-  int64_t bytes = 0;
-  for (const ConvPlan& plan : plans) bytes += plan.weight_bytes(net.math);
-  for (ConvPlan& plan : plans) plan.staged = spread && bytes <= kMostStaged;
+  // The images of upper convolutions are read most often.
+  const auto keep_if_it_fits = [&](auto& member, auto value) {
+    const auto before = member;
+    member = value;
+    if (conv_shared_bytes(net, plans, blocks) > bytes) member = before;
+  };
+  for (size_t l = plans.size(); l-- > 0;) {
+    keep_if_it_fits(plans[l].z_ld, spread_ld(plans[l].z_ld, net.math));
+    keep_if_it_fits(plans[l].x_ld, spread_ld(plans[l].x_ld, net.math));
+  }
+  for (ConvPlan& plan : plans) {
+    if (plan.weight_bytes(net.math) <= kMostStaged) keep_if_it_fits(plan.staged, true);
+  }
   return plans;
 }
 
@@ -156,6 +169,9 @@ int64_t conv_shared_bytes(const NetStep& net, const std::vector<ConvPlan>& plans
   const int64_t sample = net.inputs->y.shape.numel() / net.batch();
   int64_t bytes = up(samples * flat_image(net).size() * number, 128) + 128;
   bytes += up(samples * sample * int64_t(size_of(net.inputs->set.dtype)), 128);
+  for (const MlpStepOps::Convolution& layer : net.convolutions) {
+    bytes += up(samples * place_bytes(layer), 128);
+  }
   for (const ConvPlan& plan : plans) {
     bytes += up(samples * plan.x_size() * number, 128) + up(samples * plan.z_size() * number, 128);
     if (plan.staged) bytes += plan.weight_bytes(net.math) + 256;

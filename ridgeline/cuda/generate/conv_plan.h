@@ -52,9 +52,12 @@ struct FlatImage {
 };
 FlatImage flat_image(const NetStep& net);
 
-// Plans for a net's convolutions, from the input up. With `spread` images take more memory, and
-// reading them fewer cycles.
-std::vector<ConvPlan> conv_plans(const NetStep& net, bool spread);
+// Bytes for the places of a sample's maxima.
+int64_t place_bytes(const MlpStepOps::Convolution& layer);
+
+// Plans for a net's convolutions, from the input up. As much as fits into `bytes` of shared memory
+// is spread over its banks there.
+std::vector<ConvPlan> conv_plans(const NetStep& net, int blocks, int64_t bytes);
 
 // Why convolutions are not covered; empty if they are.
 std::string refuse_convolutions(const NetStep& net);

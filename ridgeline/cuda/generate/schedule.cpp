@@ -31,7 +31,6 @@ constexpr double kStreamBytes = 30;  // per cycle and SM, for what updates fetch
 // sums. According to measurements, networks with a smaller estimated gain become slower.
 constexpr double kLatePhase = 3 * kPhase;
 constexpr double kPartial = 250;                        // per unit whose sums are stored unreduced
-constexpr int64_t kOtherShared = 48 * 1024;  // what strips need besides the images of convolutions
 constexpr double kTileSlab = 100, kTileLatency = 1200;  // for a product from shared memory
 double tile_rate(Math math) { return math == Math::tf32 ? 700 : 1400; }
 
@@ -301,18 +300,17 @@ void deepen_rings(const NetStep& net, const Target& target, Schedule* schedule) 
   }
 }
 
-Schedule choose_schedule(const NetStep& net, const Target& wanted, int chain) {
-  Target target = wanted;
-  // Tiles would take the shared memory that holds the images of convolutions.
-  if (!net.convolutions.empty()) target.tiles = Tiles::never;
+namespace {
+
+// The best schedule if `others` bytes of shared memory are left to all but convolutions.
+Schedule choose_schedule(const NetStep& net, const Target& target, int chain, int64_t others) {
   const Math math = net.math;
   const int layers = int(net.layers.size()), lowest_gradient = int(net.lowest_gradient());
   const int64_t batch = net.batch();
   double weight_cycles = 0;
   const auto weights = weight_products(net, target, &weight_cycles);
-  auto convolutions = conv_plans(net, true);
-  const int64_t kept = conv_shared_bytes(net, convolutions, target.blocks);
-  if (kept > int64_t(target.shared_bytes) - kOtherShared) convolutions = conv_plans(net, false);
+  const auto convolutions =
+      conv_plans(net, target.blocks, int64_t(target.shared_bytes) - others);
   Schedule best;
   best.cycles = std::numeric_limits<double>::infinity();
   best.refusal = "wants more shared memory than there is";
@@ -364,6 +362,21 @@ Schedule choose_schedule(const NetStep& net, const Target& wanted, int chain) {
   }
   if (best.refusal.empty()) deepen_rings(net, target, &best);
   return best;
+}
+
+}  // namespace
+
+Schedule choose_schedule(const NetStep& net, const Target& target, int chain) {
+  if (net.convolutions.empty()) return choose_schedule(net, target, chain, 0);
+  Target own = target;
+  // Tiles would take the shared memory that holds the images of convolutions.
+  own.tiles = Tiles::never;
+  Schedule schedule;
+  for (const int64_t others : {16, 32, 64, 128}) {
+    schedule = choose_schedule(net, own, chain, others * 1024);
+    if (schedule.refusal.empty()) break;
+  }
+  return schedule;
 }
 
 }  // namespace ridgeline::cuda::generate

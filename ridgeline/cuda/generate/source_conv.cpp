@@ -36,6 +36,7 @@ void Writer::lay_out_convolutions() {
                   number);
       }
     }
+    in_shared("u8", fmt::format("places{}", l), samples * place_bytes(net_.convolutions[l]), 1);
     in_shared("int", fmt::format("forward_offsets{}", l), p.forward_ld(math()) * number / 16, 4);
     in_shared("int", fmt::format("back_offsets{}", l), p.backward_ld(math()) * number / 16, 4);
     in_shared("Value", fmt::format("of_channels{}", l), 7 * p.out_channels(), value);
@@ -65,9 +66,9 @@ void Writer::conv_types() {
          w.pad, p.back, p.x_ld, p.z_ld, p.group);
     const double parameter = layer.activation != nullptr ? layer.activation->parameter : 0;
     const bool pools = layer.pool != nullptr;
-    line("using T{0} = ConvTail<M, C{0}, C{1}, {2}, ActivationFn::{3}, {4}ll, {5}, {6}, kBatch, "
-         "kBlocks>;",
-         l, l + 1, bool(layer.norm),
+    line("using T{0} = ConvTail<M, C{0}, C{1}, {2}, {3}, ActivationFn::{4}, {5}ll, {6}, {7}, "
+         "kBatch, kBlocks>;",
+         l, l + 1, bool(layer.norm), bool(layer.conv->b),
          layer.activation != nullptr ? name(layer.activation->kind) : "none",
          std::bit_cast<int64_t>(parameter), pools ? layer.pool->shape.window.h.kernel : 1,
          pools ? layer.pool->shape.window.w.kernel : 1);
@@ -190,8 +191,8 @@ void Writer::conv_forward() {
            l, of("cm", l), number(layer.norm.epsilon()));
     }
     line("// What follows convolution {}.", l);
-    for_images(fmt::format("T{0}::forward({1}, channels{0}, {2});", l, images("cz", l),
-                           images("cx", l + 1)));
+    for_images(fmt::format("T{0}::forward({1}, channels{0}, {2}, places{0} + i * T{0}::kPlaces);",
+                           l, images("cz", l), images("cx", l + 1)));
     line("__syncthreads();");
   }
   for_images(fmt::format("C{}::store<Number, {}, kTransposedLd>({}, {}, {}, block + i * kBlocks);",
@@ -215,7 +216,7 @@ void Writer::conv_backward() {
     if (layer.norm) {
       line("// Sums for the gradient through normalisation {}.", l);
       line("if (images > 0) {{");
-      line("  T{0}::sums(cz{0}, cx{1}, images, channels{0}, {2} + block * 2 * C{0}::kOutP, {3});",
+      line("  T{0}::sums(cz{0}, cx{1}, places{0}, images, channels{0}, {2} + block * 2 * C{0}::kOutP, {3});",
            l, l + 1, of("cs", l), scratch);
       line("}}");
       close();
@@ -226,8 +227,9 @@ void Writer::conv_backward() {
     }
     line("// Gradients of convolution {}.", l);
     line("Value bias{}[1][4] = {{}};", l);
-    for_images(fmt::format("T{0}::backward({1}, {2}, channels{0}, bias{0});", l, images("cz", l),
-                           images("cx", l + 1)));
+    for_images(fmt::format("T{0}::backward({1}, {2}, places{0} + i * T{0}::kPlaces, channels{0}, "
+                           "bias{0});",
+                           l, images("cz", l), images("cx", l + 1)));
     line("__syncthreads();");
     open("if (images > 0)");
     line("Value* const part = {} + i64(block) * U{}::kPart;", of("cg", l), l);

@@ -108,19 +108,32 @@ __device__ constexpr int samples_of(int block) {
   return block < kBatch ? (kBatch - block + kBlocks - 1) / kBlocks : 0;
 }
 
+// The larger of two numbers; NaN counts as the largest.
+__device__ inline float larger(float a, float b) {
+  float c;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+  return c;
+}
+__device__ inline double larger(double a, double b) { return b > a || b != b ? b : a; }
+
 // Batch normalisation (if kNorm), activation and a maximum over windows of kPoolH x kPoolW pixels
-// of C's outputs. `To` says where pixels of the result are stored (x_at).
-template <typename Math, typename C, typename To, bool kNorm, ActivationFn kActivation,
+// of C's outputs. `To` says where pixels of the result are stored (x_at). kBias: the gradient of
+// the convolution's bias is wanted.
+template <typename Math, typename C, typename To, bool kNorm, bool kBias, ActivationFn kActivation,
           long long kParameter, int kPoolH, int kPoolW, int kBatch, int kBlocks>
 struct ConvTail {
   using Value = typename Math::Value;
   using Number = typename Math::Number;
   using F = Fours<C::kOutP>;
   using Params = Channels<Value, C::kOutP>;
+  static constexpr int kTaps = kPoolH * kPoolW;
+  static constexpr int kWholeH = C::kOutH / kPoolH, kWholeW = C::kOutW / kPoolW;
   static constexpr int kWindowsH = (C::kOutH + kPoolH - 1) / kPoolH;
   static constexpr int kWindowsW = (C::kOutW + kPoolW - 1) / kPoolW;
   static constexpr int kCount = kBatch * C::kPixels;  // numbers of a channel
   static constexpr int kParts = kBatch < kBlocks ? kBatch : kBlocks;  // blocks with samples
+  // Where windows of a sample reach their maximum: a byte per window and channel.
+  static constexpr int kPlaces = kTaps > 1 ? kWholeH * kWholeW * C::kOutP : 0;
 
   // The mean and the sum of squared distances from it, by channel, over a block's samples. Sums are
   // of distances from the first number, which lose no digits by a large mean.
@@ -171,43 +184,61 @@ struct ConvTail {
     __syncthreads();
   }
 
-  // y = the largest f(normalised z) of each window.
-  static __device__ void forward(const Number* z, const Params& params, Number* y) {
+  // y = the largest f(normalised z) of each window, which it first reaches at its place.
+  static __device__ void forward(const Number* z, const Params& params, Number* y, u8* places) {
     if (F::lane() >= F::kLanes) return;
     const Own own(params);
-#pragma unroll 1
-    for (int w = F::lane(); w < (C::kOutH / kPoolH) * (C::kOutW / kPoolW); w += F::kLanes) {
-      const int p = w / (C::kOutW / kPoolW), q = w % (C::kOutW / kPoolW);
-      const Largest largest(z, own, p, q);
+#pragma unroll 2
+    for (int w = F::lane(); w < kWholeH * kWholeW; w += F::kLanes) {
+      const int p = w / kWholeW, q = w % kWholeW;
+      const Number* const at = z + C::z_at(p * kPoolH, q * kPoolW) + 4 * F::quad();
+      Value best[4];
+      u32 place = 0;
+#pragma unroll
+      for (int tap = 0; tap < kTaps; ++tap) {
+        Value v[4];
+        load_four(at + tap / kPoolW * C::kZStepRow + tap % kPoolW * C::kZStep, v);
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+          Value n = own.normalised(v[c], c), slope;
+          if constexpr (!kRising) n = bend<kActivation>(n, slope, parameter());
+          if (tap > 0 && n > best[c]) place = (place & ~(255u << 8 * c)) | u32(tap) << 8 * c;
+          best[c] = tap == 0 ? n : larger(best[c], n);
+        }
+      }
       Number n[4];
 #pragma unroll
-      for (int c = 0; c < 4; ++c) n[c] = Math::operand(largest.value[c]);
+      for (int c = 0; c < 4; ++c) {
+        Value slope;
+        n[c] = Math::operand(kRising ? bend<kActivation>(best[c], slope, parameter()) : best[c]);
+      }
       store_four(y + To::x_at(p, q) + 4 * F::quad(), n);
+      if constexpr (kTaps > 1)
+        *reinterpret_cast<u32*>(places + w * C::kOutP + 4 * F::quad()) = place;
     }
   }
 
   // The sums over a block's samples of the gradient dn of normalised values, and of its products
   // with them: to[2][kOutP]. dy: of the results.
-  static __device__ void sums(const Number* z, const Number* dy, int count, const Params& params,
-                              Value* to, Value* scratch) {
+  static __device__ void sums(const Number* z, const Number* dy, const u8* places, int count,
+                              const Params& params, Value* to, Value* scratch) {
     Value all[2][4] = {};
     if (F::lane() < F::kLanes) {
       const Own own(params);
       for (int i = 0; i < count; ++i) {
-#pragma unroll 1
-        for (int w = F::lane(); w < (C::kOutH / kPoolH) * (C::kOutW / kPoolW); w += F::kLanes) {
-          const int p = w / (C::kOutW / kPoolW), q = w % (C::kOutW / kPoolW);
-          const Largest largest(z + i * C::kZSize, own, p, q);
-          Value d[4];
-          load_four(dy + i * To::kXSize + To::x_at(p, q) + 4 * F::quad(), d);
+#pragma unroll 2
+        for (int w = F::lane(); w < kWholeH * kWholeW; w += F::kLanes) {
+          const Routed routed(z + i * C::kZSize, dy + i * To::kXSize, places + i * kPlaces, own,
+                              w / kWholeW, w % kWholeW);
 #pragma unroll
           for (int c = 0; c < 4; ++c) {
-            const Value dn = rounded(d[c] * largest.slope[c]);
-            all[0][c] += dn;
-            all[1][c] += dn * ((largest.z[c] - own.mean[c]) * own.rstd[c]);
+            all[0][c] += routed.dn[c];
+            all[1][c] += routed.dn[c] * (routed.z[c] - own.mean[c]);
           }
         }
       }
+#pragma unroll
+      for (int c = 0; c < 4; ++c) all[1][c] *= own.rstd[c];
     }
     channel_sums<C::kOutP, 2>(all, to, scratch);
   }
@@ -220,41 +251,46 @@ struct ConvTail {
   }
 
   // Replaces z of a sample by its gradient; `bias` is increased by the thread's sums of it.
-  static __device__ void backward(Number* z, const Number* dy, const Params& params,
-                                  Value (&bias)[1][4]) {
+  static __device__ void backward(Number* z, const Number* dy, const u8* places,
+                                  const Params& params, Value (&bias)[1][4]) {
     if (F::lane() >= F::kLanes) return;
     const Own own(params);
-    Value off[4] = {}, along[4] = {};
+    // The gradient is by_dn * dn + by_z * z + rest.
+    Value by_dn[4], by_z[4], rest[4];
     if constexpr (kNorm) {
-      load(params.off(), off);
-      load(params.along(), along);
+      constexpr Value kEach = Value(1) / Value(kCount);
 #pragma unroll
-      for (int c = 0; c < 4; ++c) off[c] /= Value(kCount), along[c] /= Value(kCount);
+      for (int c = 0; c < 4; ++c) {
+        const int at = 4 * F::quad() + c;
+        by_dn[c] = params.gamma()[at] * own.rstd[c];
+        by_z[c] = -by_dn[c] * own.rstd[c] * (params.along()[at] * kEach);
+        rest[c] = -by_dn[c] * (params.off()[at] * kEach) - by_z[c] * own.mean[c];
+      }
     }
-#pragma unroll 1
+#pragma unroll 2
     for (int w = F::lane(); w < kWindowsH * kWindowsW; w += F::kLanes) {
       const int p = w / kWindowsW, q = w % kWindowsW;
-      const bool whole = (C::kOutH % kPoolH == 0 || p < C::kOutH / kPoolH) &&
-                         (C::kOutW % kPoolW == 0 || q < C::kOutW / kPoolW);
-      const Largest largest(z, own, p, q);
-      Value d[4] = {};
-      if (whole) load_four(dy + To::x_at(p, q) + 4 * F::quad(), d);
+      const bool whole = (C::kOutH % kPoolH == 0 || p < kWholeH) &&
+                         (C::kOutW % kPoolW == 0 || q < kWholeW);
+      const Routed routed =
+          whole ? Routed(z, dy, places, own, p, q) : Routed{};
 #pragma unroll
-      for (int tap = 0; tap < kPoolH * kPoolW; ++tap) {
-        if (!inside(p, q, tap)) continue;
-        Number* const at = z + z_of(p, q, tap) + 4 * F::quad();
+      for (int tap = 0; tap < kTaps; ++tap) {
+        if ((C::kOutH % kPoolH != 0 && p * kPoolH + tap / kPoolW >= C::kOutH) ||
+            (C::kOutW % kPoolW != 0 && q * kPoolW + tap % kPoolW >= C::kOutW)) {
+          continue;
+        }
+        Number* const at =
+            z + C::z_at(p * kPoolH + tap / kPoolW, q * kPoolW + tap % kPoolW) + 4 * F::quad();
         Value v[4];
-        load_four(at, v);
+        if constexpr (kNorm) load_four(at, v);
         Number n[4];
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
-          Value dn = largest.place[c] == tap ? rounded(d[c] * largest.slope[c]) : Value(0);
-          if constexpr (kNorm) {
-            const Value unit = (v[c] - own.mean[c]) * own.rstd[c];
-            dn = own.gamma[c] * own.rstd[c] * (dn - off[c] - unit * along[c]);
-          }
+          Value dn = (routed.place >> 8 * c & 255) == tap ? routed.dn[c] : Value(0);
+          if constexpr (kNorm) dn = by_dn[c] * dn + (by_z[c] * v[c] + rest[c]);
           n[c] = Narrow<Number>::from(dn);
-          bias[0][c] += widen(n[c]);
+          if constexpr (kBias) bias[0][c] += widen(n[c]);
         }
         store_four(at, n);
       }
@@ -262,50 +298,56 @@ struct ConvTail {
   }
 
  private:
-  static __device__ Value rounded(Value v) { return widen(Narrow<Number>::from(v)); }
-  static __device__ void load(const Value* from, Value (&v)[4]) {
-#pragma unroll
-    for (int c = 0; c < 4; ++c) v[c] = from[4 * F::quad() + c];
-  }
+  // Activations that never fall: the largest input gives the largest output.
+  static constexpr bool kRising =
+      kTaps == 1 || kActivation == ActivationFn::none || kActivation == ActivationFn::relu ||
+      kActivation == ActivationFn::tanh || kActivation == ActivationFn::sigmoid ||
+      kActivation == ActivationFn::softplus;
+  static __device__ Value parameter() { return Value(__longlong_as_double(kParameter)); }
+
   // The thread's channels.
   struct Own {
-    Value mean[4], rstd[4], gamma[4], beta[4];
+    Value mean[4], rstd[4], scale[4], shift[4];
     __device__ explicit Own(const Params& from) {
       if constexpr (kNorm) {
-        load(from.mean(), mean);
-        load(from.rstd(), rstd);
-        load(from.gamma(), gamma);
-        load(from.beta(), beta);
-      }
-    }
-  };
-  static __device__ int z_of(int p, int q, int tap) {
-    return C::z_at(p * kPoolH + tap / kPoolW, q * kPoolW + tap % kPoolW);
-  }
-  static __device__ bool inside(int p, int q, int tap) {
-    return (C::kOutH % kPoolH == 0 || p * kPoolH + tap / kPoolW < C::kOutH) &&
-           (C::kOutW % kPoolW == 0 || q * kPoolW + tap % kPoolW < C::kOutW);
-  }
-  // Where a window's result is first reached, with z, the result and the slope there. NaN counts as
-  // the largest.
-  struct Largest {
-    Value z[4], value[4], slope[4];
-    int place[4];
-    __device__ Largest(const Number* image, const Own& own, int p, int q) {
-#pragma unroll
-      for (int tap = 0; tap < kPoolH * kPoolW; ++tap) {
-        if (!inside(p, q, tap)) continue;
-        Value v[4];
-        load_four(image + z_of(p, q, tap) + 4 * F::quad(), v);
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
-          Value n = v[c], s;
-          if constexpr (kNorm)
-            n = (v[c] - own.mean[c]) * own.rstd[c] * own.gamma[c] + own.beta[c];
-          const Value y = bend<kActivation>(n, s, Value(__longlong_as_double(kParameter)));
-          if (tap == 0 || y > value[c] || (y != y && value[c] == value[c]))
-            z[c] = v[c], value[c] = y, slope[c] = s, place[c] = tap;
+          const int at = 4 * F::quad() + c;
+          mean[c] = from.mean()[at], rstd[c] = from.rstd()[at];
+          scale[c] = rstd[c] * from.gamma()[at];
+          shift[c] = from.beta()[at] - mean[c] * scale[c];
         }
+      }
+    }
+    __device__ Value normalised(Value v, int c) const {
+      return kNorm ? v * scale[c] + shift[c] : v;
+    }
+  };
+  // A window's gradient, rounded like the stored one of the normalised values, with z at its place.
+  struct Routed {
+    Value z[4] = {}, dn[4] = {};
+    u32 place = 0;
+    Routed() = default;
+    __device__ Routed(const Number* image, const Number* dy, const u8* places, const Own& own,
+                      int p, int q) {
+      const Number* const at = image + C::z_at(p * kPoolH, q * kPoolW) + 4 * F::quad();
+      if constexpr (kTaps > 1) {
+        place = *reinterpret_cast<const u32*>(places + (p * kWholeW + q) * C::kOutP +
+                                              4 * F::quad());
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+          const int tap = int(place >> 8 * c & 255);
+          z[c] = widen(at[tap / kPoolW * C::kZStepRow + tap % kPoolW * C::kZStep + c]);
+        }
+      } else {
+        load_four(at, z);
+      }
+      load_four(dy + To::x_at(p, q) + 4 * F::quad(), dn);
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        Value slope;
+        bend<kActivation>(own.normalised(z[c], c), slope, parameter());
+        dn[c] = widen(Narrow<Number>::from(dn[c] * slope));
       }
     }
   };
