@@ -103,7 +103,8 @@ FlatImage flat_image(const NetStep& net) {
   const MlpStepOps::Convolution& last = net.convolutions.back();
   FlatImage flat;
   flat.image = last.pool != nullptr ? last.pool->shape.out() : last.conv->shape.out();
-  flat.ld = up(flat.image.c, group_of(net.math));
+  // Neighbouring pixels, which threads read together, are in different banks.
+  flat.ld = up(flat.image.c, group_of(net.math)) + 4;
   return flat;
 }
 

@@ -90,7 +90,7 @@ void Writer::conv_pointers() {
     line("{0}* const conv_var{1} = {2};", var, l, pointer(op.running_var, var));
     line("i64* const conv_batches{} = {};", l, pointer(op.batches, "i64"));
     line("const auto conv_keep{} = [&](int channel, Value mean, Value var) {{", l);
-    line("  if (block != 0) return;");
+    line("  if (block != kBlocks - 1) return;");
     line("  run_on(conv_mean{} + channel, mean, {});", l, number(op.momentum));
     line("  run_on(conv_var{} + channel, var * Value({}), {});", l,
          number(double(op.count()) / double(op.count() - 1)), number(op.momentum));
@@ -160,8 +160,8 @@ void Writer::conv_forward() {
   phase();
   for (size_t l = 0; l < count; ++l) {
     const MlpStepOps::Convolution& layer = net_.convolutions[l];
-    line("channels{}.load<Kept>(C{}::kOut, {}, {}, {});", l, l, pointer(layer.conv->b, "Kept"),
-         layer.norm ? fmt::format("conv_gamma{}", l) : "nullptr",
+    line("const auto held{0} = T{0}::Params::fetch<Kept>(C{0}::kOut, {1}, {2}, {3});", l,
+         pointer(layer.conv->b, "Kept"), layer.norm ? fmt::format("conv_gamma{}", l) : "nullptr",
          layer.norm ? fmt::format("conv_beta{}", l) : "nullptr");
     const ConvPlan& p = plan_.convolutions[l];
     if (!p.staged) continue;
@@ -169,6 +169,8 @@ void Writer::conv_forward() {
     if (!p.back) continue;
     line("copy_operands(swt{}, {}, {});", l, of("cwt", l), up(p.in.c, 16) * p.backward_ld(math()));
   }
+  for (size_t l = 0; l < count; ++l) line("channels{0}.put(held{0});", l);
+  line("wait_for_operands();");
   line("__syncthreads();");
   for (size_t l = 0; l < count; ++l) {
     const ConvPlan& p = plan_.convolutions[l];

@@ -71,12 +71,16 @@ __device__ inline void fill_backward_offsets(int* to) {
   fill_offsets<Math, C::kTaps, C::kTapsW, C::kZRow, C::kZLd, C::kOutP>(to);
 }
 
-// Copies `count` operands to shared memory.
+// Copies `count` operands to shared memory; wait_for_operands and a block barrier must follow.
 template <typename Number>
 __device__ inline void copy_operands(Number* to, const Number* from, int count) {
-#pragma unroll 4
-  for (int i = thread_of(); i < count * int(sizeof(Number)) / 16; i += kThreads)
-    reinterpret_cast<uint4*>(to)[i] = reinterpret_cast<const uint4*>(from)[i];
+  for (int i = thread_of(); i < count * int(sizeof(Number)) / 16; i += kThreads) {
+    copy_async(u32(__cvta_generic_to_shared(reinterpret_cast<uint4*>(to) + i)),
+               reinterpret_cast<const uint4*>(from) + i, 16);
+  }
+}
+__device__ inline void wait_for_operands() {
+  asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
 // A block multiplies kHeight x kWidth pixels, kStepRow and kStep values apart in an image, by

@@ -22,17 +22,22 @@ struct Channels {
   __device__ Value* off() const { return at + 5 * kOutP; }
   __device__ Value* along() const { return at + 6 * kOutP; }
 
+  // What a thread loads before it stores any of it, so that one wait is for all loads.
+  struct Held {
+    Value bias, gamma, beta;
+  };
   template <typename Kept>
-  __device__ void load(int out, const Kept* from_bias, const Kept* from_gamma,
-                       const Kept* from_beta) const {
-    for (int c = thread_of(); c < kOutP; c += kThreads) {
-      const bool real = c < out;
-      bias()[c] = real && from_bias != nullptr ? Value(widen(from_bias[c])) : Value(0);
-      gamma()[c] = !real                   ? Value(0)
-                   : from_gamma != nullptr ? Value(widen(from_gamma[c]))
-                                           : Value(1);
-      beta()[c] = real && from_beta != nullptr ? Value(widen(from_beta[c])) : Value(0);
-    }
+  static __device__ Held fetch(int out, const Kept* bias, const Kept* gamma, const Kept* beta) {
+    static_assert(kOutP <= kThreads);
+    const int c = thread_of();
+    const bool real = c < out;
+    return {real && bias != nullptr ? Value(widen(bias[c])) : Value(0),
+            real && gamma != nullptr ? Value(widen(gamma[c])) : Value(real ? 1 : 0),
+            real && beta != nullptr ? Value(widen(beta[c])) : Value(0)};
+  }
+  __device__ void put(const Held& held) const {
+    if (const int c = thread_of(); c < kOutP)
+      bias()[c] = held.bias, gamma()[c] = held.gamma, beta()[c] = held.beta;
   }
 };
 
@@ -188,23 +193,25 @@ struct ConvTail {
   static __device__ void forward(const Number* z, const Params& params, Number* y, u8* places) {
     if (F::lane() >= F::kLanes) return;
     const Own own(params);
-#pragma unroll 2
+    // The next window is loaded before this one's result is stored.
+    Four<Number> taps[kTaps];
+    load_taps(taps, z, F::lane());
+#pragma unroll 1
     for (int w = F::lane(); w < kWholeH * kWholeW; w += F::kLanes) {
-      const int p = w / kWholeW, q = w % kWholeW;
-      const Number* const at = z + C::z_at(p * kPoolH, q * kPoolW) + 4 * F::quad();
+      Four<Number> next[kTaps];
+      load_taps(next, z, w + F::kLanes);
       Value best[4];
       u32 place = 0;
 #pragma unroll
       for (int tap = 0; tap < kTaps; ++tap) {
-        Value v[4];
-        load_four(at + tap / kPoolW * C::kZStepRow + tap % kPoolW * C::kZStep, v);
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
-          Value n = own.normalised(v[c], c), slope;
+          Value n = own.normalised(taps[tap].value(c), c), slope;
           if constexpr (!kRising) n = bend<kActivation>(n, slope, parameter());
           if (tap > 0 && n > best[c]) place = (place & ~(255u << 8 * c)) | u32(tap) << 8 * c;
           best[c] = tap == 0 ? n : larger(best[c], n);
         }
+        taps[tap] = next[tap];
       }
       Number n[4];
 #pragma unroll
@@ -212,7 +219,7 @@ struct ConvTail {
         Value slope;
         n[c] = Math::operand(kRising ? bend<kActivation>(best[c], slope, parameter()) : best[c]);
       }
-      store_four(y + To::x_at(p, q) + 4 * F::quad(), n);
+      store_four(y + To::x_at(w / kWholeW, w % kWholeW) + 4 * F::quad(), n);
       if constexpr (kTaps > 1)
         *reinterpret_cast<u32*>(places + w * C::kOutP + 4 * F::quad()) = place;
     }
@@ -267,33 +274,38 @@ struct ConvTail {
         rest[c] = -by_dn[c] * (params.off()[at] * kEach) - by_z[c] * own.mean[c];
       }
     }
-#pragma unroll 2
+    Window now(z, dy, places, F::lane());
+#pragma unroll 1
     for (int w = F::lane(); w < kWindowsH * kWindowsW; w += F::kLanes) {
       const int p = w / kWindowsW, q = w % kWindowsW;
-      const bool whole = (C::kOutH % kPoolH == 0 || p < kWholeH) &&
-                         (C::kOutW % kPoolW == 0 || q < kWholeW);
-      const Routed routed =
-          whole ? Routed(z, dy, places, own, p, q) : Routed{};
+      const Window next(z, dy, places, w + F::kLanes);
+      Value dn[4];
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        // Products with 0 and 1: for a choice among values the compiler would index an array of them,
+        // in local memory.
+        Value at = kTaps == 1 ? now.taps[0].value(c) : Value(0), slope;
+#pragma unroll
+        for (int tap = 0; tap < kTaps && kTaps > 1; ++tap)
+          at += Value(int(now.place >> 8 * c & 255) == tap ? 1 : 0) * now.taps[tap].value(c);
+        bend<kActivation>(own.normalised(at, c), slope, parameter());
+        dn[c] = now.whole ? rounded(now.dy.value(c) * slope) : Value(0);
+      }
 #pragma unroll
       for (int tap = 0; tap < kTaps; ++tap) {
-        if ((C::kOutH % kPoolH != 0 && p * kPoolH + tap / kPoolW >= C::kOutH) ||
-            (C::kOutW % kPoolW != 0 && q * kPoolW + tap % kPoolW >= C::kOutW)) {
-          continue;
-        }
-        Number* const at =
-            z + C::z_at(p * kPoolH + tap / kPoolW, q * kPoolW + tap % kPoolW) + 4 * F::quad();
-        Value v[4];
-        if constexpr (kNorm) load_four(at, v);
+        if (!inside(p, q, tap)) continue;
         Number n[4];
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
-          Value dn = (routed.place >> 8 * c & 255) == tap ? routed.dn[c] : Value(0);
-          if constexpr (kNorm) dn = by_dn[c] * dn + (by_z[c] * v[c] + rest[c]);
-          n[c] = Narrow<Number>::from(dn);
+          Value d = int(now.place >> 8 * c & 255) == tap ? dn[c] : Value(0);
+          if constexpr (kNorm) d = by_dn[c] * d + (by_z[c] * now.taps[tap].value(c) + rest[c]);
+          n[c] = Narrow<Number>::from(d);
           if constexpr (kBias) bias[0][c] += widen(n[c]);
         }
-        store_four(at, n);
+        store_four(
+            z + C::z_at(p * kPoolH + tap / kPoolW, q * kPoolW + tap % kPoolW) + 4 * F::quad(), n);
       }
+      now = next;
     }
   }
 
@@ -303,6 +315,44 @@ struct ConvTail {
       kTaps == 1 || kActivation == ActivationFn::none || kActivation == ActivationFn::relu ||
       kActivation == ActivationFn::tanh || kActivation == ActivationFn::sigmoid ||
       kActivation == ActivationFn::softplus;
+  static __device__ Value rounded(Value v) { return widen(Narrow<Number>::from(v)); }
+  static __device__ bool inside(int p, int q, int tap) {
+    return (C::kOutH % kPoolH == 0 || p * kPoolH + tap / kPoolW < C::kOutH) &&
+           (C::kOutW % kPoolW == 0 || q * kPoolW + tap % kPoolW < C::kOutW);
+  }
+  // Past the end the last window is loaded.
+  static __device__ void load_taps(Four<Number> (&taps)[kTaps], const Number* z, int window) {
+    const int w = min(window, kWholeH * kWholeW - 1);
+    const Number* const at =
+        z + C::z_at(w / kWholeW * kPoolH, w % kWholeW * kPoolW) + 4 * F::quad();
+#pragma unroll
+    for (int tap = 0; tap < kTaps; ++tap)
+      taps[tap] =
+          Four<Number>::load(at + tap / kPoolW * C::kZStepRow + tap % kPoolW * C::kZStep);
+  }
+  // What the gradient of a window reads.
+  struct Window {
+    Four<Number> taps[kTaps], dy;
+    u32 place;
+    bool whole;
+    __device__ Window(const Number* z, const Number* of, const u8* places, int window) {
+      const int w = min(window, kWindowsH * kWindowsW - 1), p = w / kWindowsW, q = w % kWindowsW;
+      whole = (C::kOutH % kPoolH == 0 || p < kWholeH) && (C::kOutW % kPoolW == 0 || q < kWholeW);
+      const int row = min(p, kWholeH - 1), column = min(q, kWholeW - 1);
+      place = 0;
+      if constexpr (kTaps > 1)
+        place = *reinterpret_cast<const u32*>(places + (row * kWholeW + column) * C::kOutP +
+                                              4 * F::quad());
+      dy = Four<Number>::load(of + To::x_at(row, column) + 4 * F::quad());
+#pragma unroll
+      for (int tap = 0; tap < kTaps; ++tap) {
+        taps[tap] = {};
+        if (inside(p, q, tap))
+          taps[tap] = Four<Number>::load(
+              z + C::z_at(p * kPoolH + tap / kPoolW, q * kPoolW + tap % kPoolW) + 4 * F::quad());
+      }
+    }
+  };
   static __device__ Value parameter() { return Value(__longlong_as_double(kParameter)); }
 
   // The thread's channels.
@@ -325,15 +375,13 @@ struct ConvTail {
   };
   // A window's gradient, rounded like the stored one of the normalised values, with z at its place.
   struct Routed {
-    Value z[4] = {}, dn[4] = {};
-    u32 place = 0;
-    Routed() = default;
+    Value z[4], dn[4];
     __device__ Routed(const Number* image, const Number* dy, const u8* places, const Own& own,
                       int p, int q) {
       const Number* const at = image + C::z_at(p * kPoolH, q * kPoolW) + 4 * F::quad();
       if constexpr (kTaps > 1) {
-        place = *reinterpret_cast<const u32*>(places + (p * kWholeW + q) * C::kOutP +
-                                              4 * F::quad());
+        const u32 place = *reinterpret_cast<const u32*>(
+            places + (p * kWholeW + q) * C::kOutP + 4 * F::quad());
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
           const int tap = int(place >> 8 * c & 255);
@@ -347,7 +395,7 @@ struct ConvTail {
       for (int c = 0; c < 4; ++c) {
         Value slope;
         bend<kActivation>(own.normalised(z[c], c), slope, parameter());
-        dn[c] = widen(Narrow<Number>::from(dn[c] * slope));
+        dn[c] = rounded(dn[c] * slope);
       }
     }
   };
@@ -372,8 +420,19 @@ struct Flat {
   // Loads the gradient of that row.
   template <typename Number, int kRowLd>
   static __device__ void load(const Number* rows, int row, Number* image) {
-    for (int i = thread_of(); i < kValues; i += kThreads)
-      image[i % kPixels * kLd + i / kPixels] = rows[i64(row) * kRowLd + i];
+    constexpr int kTogether = 8;  // loads before the first store
+#pragma unroll 1
+    for (int i0 = thread_of(); i0 < kValues; i0 += kTogether * kThreads) {
+      Number n[kTogether];
+#pragma unroll
+      for (int k = 0; k < kTogether; ++k)
+        n[k] = rows[i64(row) * kRowLd + min(i0 + k * kThreads, kValues - 1)];
+#pragma unroll
+      for (int k = 0; k < kTogether; ++k) {
+        const int i = i0 + k * kThreads;
+        if (i < kValues) image[i % kPixels * kLd + i / kPixels] = n[k];
+      }
+    }
   }
 };
 
