@@ -26,19 +26,21 @@ __device__ inline void unfold(const Sample* sample, double scale, double shift,
                               typename Math::Number* x) {
   using Number = typename Math::Number;
   constexpr int kTaps = kTapsH * kTapsW;
-#pragma unroll
-  for (int group = 0; group < C::kInP / 4; ++group) {
+  // Channels past the end stay zero.
 #pragma unroll 1
-    for (int pixel = thread_of(); pixel < C::kPixels; pixel += kThreads) {
-      const int r = pixel / C::kOutW * kStepH - kPadH, s = pixel % C::kOutW * kStepW - kPadW;
+  for (int pixel = thread_of(); pixel < C::kPixels; pixel += kThreads) {
+    const int r = pixel / C::kOutW * kStepH - kPadH, s = pixel % C::kOutW * kStepW - kPadW;
+#pragma unroll
+    for (int group = 0; group < (kChannels * kTaps + 3) / 4; ++group) {
       Number n[4];
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
         const int at = 4 * group + c, channel = at / kTaps;
         const int row = r + at % kTaps / kTapsW, column = s + at % kTapsW;
         typename Math::Value v = 0;
-        if (at < kChannels * kTaps && row >= 0 && row < kHeight && column >= 0 && column < kWidth)
-          v = sample_value<typename Math::Value>(sample[(channel * kHeight + row) * kWidth + column], scale, shift);
+        if (at < kChannels * kTaps && u32(row) < u32(kHeight) && u32(column) < u32(kWidth))
+          v = sample_value<typename Math::Value>(
+              sample[(channel * kHeight + row) * kWidth + column], scale, shift);
         n[c] = Math::operand(v);
       }
       store_four(x + pixel * C::kXLd + 4 * group, n);
