@@ -197,11 +197,22 @@ void Writer::conv_forward() {
                            l, images("cz", l), images("cx", l + 1)));
     line("__syncthreads();");
   }
-  for_images(fmt::format("C{}::store<Number, {}, kTransposedLd>({}, {}, {}, block + i * kBlocks);",
-                         count, depth(net_.layers[0].in()), images("cx", count), of("x"),
-                         of("xt")));
+  for_images(fmt::format("C{}::store<Number, {}>({}, {}, block + i * kBlocks);", count,
+                         depth(net_.layers[0].in()), images("cx", count), of("x")));
   close();
   if (plan_.chain > 0) sync();  // the strips make the barrier that precedes them
+}
+
+// What blocks do that have no strip, or after it: transposes the linear layers' input, which only
+// the gradients of weights read so, and fetches the next images.
+void Writer::convolve_meanwhile() {
+  const int64_t features = net_.layers[0].in();
+  const bool apart = plan_.strips * 4 <= plan_.blocks * 3;
+  line("{}C{}::transpose<Number, kBatch, {}, kTransposedLd>(at.x(), at.xt(),",
+       apart ? "if (block >= kStrips) " : "", net_.convolutions.size(), depth(features));
+  line("    (block - {0}) * kWarps + warp_of(), (kBlocks - {0}) * kWarps);",
+       apart ? "kStrips" : "0");
+  line("if (t + 1 < args.steps) fetch_images(t + 1);");
 }
 
 void Writer::conv_backward() {

@@ -160,7 +160,7 @@ void Writer::strips() {
   }
   close();
   if (convolves()) {
-    line("if (t + 1 < args.steps) fetch_images(t + 1);");
+    convolve_meanwhile();
   } else {
     gather_meanwhile();
   }

@@ -304,6 +304,7 @@ class Writer {
   void for_images(const std::string& what);
   void begin_convolutions();
   void conv_forward();
+  void convolve_meanwhile();
   void conv_backward();
   void conv_gradients(int offset);
 

@@ -254,6 +254,9 @@ struct ConvGradient {
 
  private:
   using Sums = typename Math::Sum[kMt][kNt][4];
+  struct Operands {
+    uint4 a[kMt][2], b[kNt];
+  };
 
   static __device__ void multiply(Sums& d, const Number* z, const Number* x, int count,
                                   const Number* zeros, int unit, int tile, int part) {
@@ -268,19 +271,17 @@ struct ConvGradient {
       const int tap = at / C::kInP;
       x_of[n] = tap / C::kTapsW * C::kXRow + tap % C::kTapsW * C::kXLd + at % C::kInP;
     }
-#pragma unroll 2
-    for (int chunk = part; chunk < count * kChunks; chunk += kSplit) {
+    const auto load = [&](Operands& to, int chunk) {
       const int sample = chunk / kChunks, begin = chunk % kChunks * Math::kChunk;
-      uint4 a[kMt][2], b[kNt];
       if constexpr (kHalf) {
         const int pixel = begin + lane, real = min(pixel, C::kPixels - 1);
         const Number* const from = z + sample * C::kZSize + z_pixel(real);
         const Number* const of_x = x + sample * C::kXSize + x_pixel(real);
 #pragma unroll
         for (int i = 0; i < 2 * kMt; ++i)
-          a[i / 2][i % 2] = load_channels(pixel == real ? from + z_of[i / 2][i % 2] : zeros);
+          to.a[i / 2][i % 2] = load_channels(pixel == real ? from + z_of[i / 2][i % 2] : zeros);
 #pragma unroll
-        for (int n = 0; n < kNt; ++n) b[n] = load_channels(of_x + x_of[n]);
+        for (int n = 0; n < kNt; ++n) to.b[n] = load_channels(of_x + x_of[n]);
       } else {
         Number as[kMt][2][kEach], bs[kNt][kEach];
 #pragma unroll
@@ -295,20 +296,30 @@ struct ConvGradient {
           for (int n = 0; n < kNt; ++n) bs[n][k] = of_x[x_of[n]];
         }
 #pragma unroll
-        for (int i = 0; i < 2 * kMt; ++i) a[i / 2][i % 2] = packed(as[i / 2][i % 2]);
+        for (int i = 0; i < 2 * kMt; ++i) to.a[i / 2][i % 2] = packed(as[i / 2][i % 2]);
 #pragma unroll
-        for (int n = 0; n < kNt; ++n) b[n] = packed(bs[n]);
+        for (int n = 0; n < kNt; ++n) to.b[n] = packed(bs[n]);
       }
+    };
+    // A chunk is loaded while the one before it is multiplied.
+    const int chunks = count * kChunks;
+    Operands now;
+    load(now, min(part, chunks - 1));
+#pragma unroll 1
+    for (int chunk = part; chunk < chunks; chunk += kSplit) {
+      Operands next;
+      load(next, min(chunk + kSplit, chunks - 1));
 #pragma unroll
       for (int i = 0; i < kMt * kNt; ++i)
-        Math::template multiply<true, 0>(d[i / kNt][i % kNt], a[i / kNt][0], a[i / kNt][1],
-                                         b[i % kNt]);
+        Math::template multiply<true, 0>(d[i / kNt][i % kNt], now.a[i / kNt][0],
+                                         now.a[i / kNt][1], now.b[i % kNt]);
       if constexpr (Math::kParts == 2) {
 #pragma unroll
         for (int i = 0; i < kMt * kNt; ++i)
-          Math::template multiply<true, 1>(d[i / kNt][i % kNt], a[i / kNt][0], a[i / kNt][1],
-                                           b[i % kNt]);
+          Math::template multiply<true, 1>(d[i / kNt][i % kNt], now.a[i / kNt][0],
+                                           now.a[i / kNt][1], now.b[i % kNt]);
       }
+      now = next;
     }
   }
   static __device__ int z_pixel(int pixel) { return C::z_at(pixel / C::kOutW, pixel % C::kOutW); }

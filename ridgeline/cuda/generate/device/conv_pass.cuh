@@ -408,13 +408,30 @@ struct Flat {
   static constexpr int kValues = kChannels * kPixels;
   static __device__ int x_at(int r, int s) { return (r * kWidth + s) * kLd; }
 
-  // Stores batch row `row` of the linear layers' operands.
-  template <typename Number, int kRowLd, int kTransposedLd>
-  static __device__ void store(const Number* image, Number* rows, Number* transposed, int row) {
-    for (int i = thread_of(); i < kValues; i += kThreads) {
-      const Number n = image[i % kPixels * kLd + i / kPixels];
-      rows[i64(row) * kRowLd + i] = n;
-      transposed[i64(i) * kTransposedLd + row] = n;
+  // Stores batch row `row` of the linear layers' operand.
+  template <typename Number, int kRowLd>
+  static __device__ void store(const Number* image, Number* rows, int row) {
+    for (int i = thread_of(); i < kValues; i += kThreads)
+      rows[i64(row) * kRowLd + i] = image[i % kPixels * kLd + i / kPixels];
+  }
+  // Transposes that operand, unit by unit: units `first`, `first + stride`, and so on.
+  template <typename Number, int kBatch, int kRowLd, int kTransposedLd>
+  static __device__ void transpose(const Number* rows, Number* transposed, int first, int stride) {
+    constexpr int kAcross = (kValues + 15) / 16, kUnits = (kBatch + 15) / 16 * kAcross;
+    const int lane = lane_of();
+#pragma unroll 2
+    for (int unit = first; unit < kUnits; unit += stride) {
+      const int row = unit / kAcross * 16 + 2 * (lane >> 2);
+      const int column = unit % kAcross * 16 + 4 * (lane & 3);
+      const Four<Number> a = Four<Number>::load(rows + i64(row) * kRowLd + column);
+      const Four<Number> b = Four<Number>::load(rows + i64(row + 1) * kRowLd + column);
+      const Number* const as = reinterpret_cast<const Number*>(&a);
+      const Number* const bs = reinterpret_cast<const Number*>(&b);
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        *reinterpret_cast<Pack<Number, 2>*>(transposed + i64(column + c) * kTransposedLd + row) = {
+            {as[c], bs[c]}};
+      }
     }
   }
   // Loads the gradient of that row.

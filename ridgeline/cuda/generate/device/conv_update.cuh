@@ -90,7 +90,7 @@ struct ConvUpdate {
       typename Tensor<Math, Kept, Optimizer>::Now now{};
       if (real) now = tensor.fetch(i);
       Value sum[4] = {};
-#pragma unroll 8
+#pragma unroll 16
       for (int p = warp; p < kParts; p += kWarps) {
         Value v[4];
         load_four(parts + i64(p) * kPart + 128 * task + 4 * lane, v);
