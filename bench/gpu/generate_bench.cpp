@@ -1,12 +1,15 @@
 // Whole training steps by kernels written for the net: how long they take, and how long they take
 // to compile.
-//   generate_bench time [word] [precision] [all]   nets whose names hold the word; with `all` every
-//                                                  place where strips may begin
+//   generate_bench time [word] [precision] [all|planned]   nets whose names hold the word; with
+//   `all`
+//                                                  every place where strips may begin, with
+//                                                  `planned` only the schedule that is chosen
 //   generate_bench stamps NAME [precision] [chain]   where the blocks of a step spend their time
 //   generate_bench source NAME [precision] [chain]   the source for a net of the list, for reading
-//   generate_bench warm [word] [precision] [all]   compiles what `time` will use, side by side
-//   generate_bench call   inference calls of 784-128-128-128-10 in a graph
-//   generate_bench compile [word] [precision]   registers, spills and seconds; needs no GPU
+//   generate_bench plan [word] [precision]   the schedules, with estimates; needs no GPU
+//   generate_bench warm [word] [precision] [all|planned]   compiles what `time` will use, side by
+//   side generate_bench call   inference calls of 784-128-128-128-10 in a graph generate_bench
+//   compile [word] [precision]   registers, spills and seconds; needs no GPU
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -73,7 +76,8 @@ std::vector<Net> nets() {
   all.back().net.norm = "batchnorm";
   add("batchnorm-1024", 1024, {784, 512, 256, 10}, "adam");
   all.back().net.norm = "batchnorm";
-  for (const auto& [name, batch] : {std::pair{"table-256", 256}, std::pair{"table-8192", 8192}}) {
+  for (const auto& [name, batch] : {std::pair{"table-256", 256}, std::pair{"table-1024", 1024},
+                                    std::pair{"table-8192", 8192}}) {
     add(name, batch, {28, 256, 256, 1}, "adam");
     all.back().net.mse = all.back().net.floats = true;
     all.back().net.target_columns = 1;
@@ -126,8 +130,9 @@ std::string describe(const Made& made) {
   const auto add = [&](const char* what, const std::vector<ProductPlan>& plans) {
     text += fmt::format(" {}", what);
     for (const ProductPlan& p : plans)
-      text += fmt::format(" {}{}x{}/{}r{}p{}:{}", p.tiled ? "t" : "", p.mt, p.nt, p.split, p.ring,
-                          p.parts, p.tiles);
+      text +=
+          fmt::format(" {}{}x{}/{}r{}p{}:{}({:.1f})", p.tiled ? "t" : "", p.tiled ? p.down : p.mt,
+                      p.nt, p.split, p.ring, p.parts, p.tiles, p.cycles / 1755);
   };
   add("f", made.schedule.forward);
   add("b", made.schedule.backward);
@@ -204,7 +209,8 @@ double time_net(const Made& made, const GpuFunction& function, Memory& memory) {
 constexpr std::pair<const char*, Precision> kTimedPrecisions[] = {
     {"bf16", Precision::bf16}, {"tf32", Precision::tf32}, {"fp32", Precision::fp32}};
 
-void time_all(const char* word, const char* only, bool all, bool warm) {
+void time_all(const char* word, const char* only, const std::string& which, bool warm) {
+  const bool all = which == "all";
   Target target;
   if (!warm) {
     cudaDeviceProp device{};
@@ -217,7 +223,8 @@ void time_all(const char* word, const char* only, bool all, bool warm) {
       if (only != nullptr && std::strcmp(only, name) != 0) continue;
       std::unique_ptr<Memory> memory;
       std::vector<std::string> before;  // as planned, without parts of gradients, and with tiles
-      for (int way = 0; way <= 2 + (all ? int(net.net.widths.size()) : 0); ++way) {
+      const int ways = which == "planned" ? 1 : 3 + (all ? int(net.net.widths.size()) : 0);
+      for (int way = 0; way < ways; ++way) {
         target.parts = way != 1 && way != 2;
         target.tiles = way == 2 ? Tiles::never : Tiles::where_faster;
         const auto made = make(net.net, precision, target, way > 2 ? way - 3 : -1);
@@ -347,6 +354,20 @@ void compile_all(const char* word, const char* only) {
   }
 }
 
+void plan_all(const char* word, const char* only) {
+  for (const Net& net : nets()) {
+    if (word != nullptr && std::strstr(net.name, word) == nullptr) continue;
+    for (const auto& [name, precision] : kTimedPrecisions) {
+      if (only != nullptr && std::strcmp(only, name) != 0) continue;
+      const auto made = make(net.net, precision, {}, -1);
+      if (made == nullptr) continue;
+      fmt::print("{} {}: est {:.1f} us, {} MB, {} KB shared; {}\n", net.name, name,
+                 made->schedule.cycles / 1755, made->source.workspace_bytes >> 20,
+                 made->source.shared_bytes >> 10, describe(*made));
+    }
+  }
+}
+
 // Microseconds of an inference call in a CUDA graph of many.
 void time_calls() {
   for (const auto& [name, precision] : kTimedPrecisions) {
@@ -419,12 +440,14 @@ int main(int argc, char** argv) try {
         [&](const auto& each) { return argc > 3 && std::strcmp(each.first, argv[3]) == 0; });
     stamp_net(word, named != std::end(kTimedPrecisions) ? named->second : Precision::bf16,
               argc > 4 ? std::atoi(argv[4]) : -1);
+  } else if (how == "plan") {
+    plan_all(word, argc > 3 ? argv[3] : nullptr);
   } else if (how == "call") {
     time_calls();
   } else if (how == "compile") {
     compile_all(word, argc > 3 ? argv[3] : nullptr);
   } else {
-    time_all(word, argc > 3 ? argv[3] : nullptr, argc > 4, how == "warm");
+    time_all(word, argc > 3 ? argv[3] : nullptr, argc > 4 ? argv[4] : "", how == "warm");
   }
   return 0;
 } catch (const std::exception& error) {

@@ -32,7 +32,10 @@ constexpr double kStreamBytes = 30;  // per cycle and SM, for what updates fetch
 constexpr double kLatePhase = 3 * kPhase;
 constexpr double kPartial = 250;                        // per unit whose sums are stored unreduced
 constexpr double kTileSlab = 100, kTileLatency = 1200;  // for a product from shared memory
-double tile_rate(Math math) { return math == Math::tf32 ? 700 : 1400; }
+double tile_rate(Math math) { return math == Math::fp32 ? 280 : math == Math::tf32 ? 700 : 1400; }
+// The shortest sums of fp32 products that are made from tf32 numbers: their factors' errors must be
+// less than what the rounding of such sums may be.
+constexpr int64_t kLeastSplitDepth = 64;
 
 int units(int64_t extent) { return int((extent + 15) / 16); }
 int divide_up(int a, int b) { return (a + b - 1) / b; }
@@ -110,21 +113,20 @@ std::vector<ProductPlan> grid_products(int64_t rows, int64_t columns, int64_t de
   return all;
 }
 
-// Warpgroups take operands in their stored form: they would truncate fp32 values that are not
-// rounded to tf32, and cannot multiply wider types.
-Tiles tiles_of(const Target& target, Math math, bool of_gradients) {
-  const bool half = math == Math::bf16 || math == Math::fp16;
-  return half || (math == Math::tf32 && !of_gradients) ? target.tiles : Tiles::never;
+// Warpgroups cannot multiply fp64, and fp32 only in sums of many terms.
+Tiles tiles_of(const Target& target, Math math, int64_t depth) {
+  const bool refused = math == Math::fp64 || (math == Math::fp32 && depth < kLeastSplitDepth);
+  return refused ? Tiles::never : target.tiles;
 }
 
 // The fastest candidate in a phase of its own.
 ProductPlan grid_product(int64_t rows, int64_t columns, int64_t depth, Math math,
-                         const Target& target, bool of_gradients) {
+                         const Target& target) {
   const auto cost = [&](const ProductPlan& plan) {
     return divide_up(plan.tiles, target.blocks) * plan.cycles + 0.1 * plan.tiles;
   };
   const auto all =
-      grid_products(rows, columns, depth, math, tiles_of(target, math, of_gradients), kOutputs);
+      grid_products(rows, columns, depth, math, tiles_of(target, math, depth), kOutputs);
   ProductPlan best = *std::min_element(
       all.begin(), all.end(), [&](const auto& a, const auto& b) { return cost(a) < cost(b); });
   best.cycles = cost(best);
@@ -145,7 +147,7 @@ double update_bytes(const NetStep& net) {
 std::vector<ProductPlan> weight_products(const NetStep& net, const Target& target, double* cycles) {
   std::vector<std::vector<ProductPlan>> ways;
   std::vector<double> limits;
-  const Tiles tiles = tiles_of(target, net.math, true);
+  const Tiles tiles = tiles_of(target, net.math, net.batch());
   const double bytes = update_bytes(net);
   // A norm needs whole gradients.
   const std::vector<int> splits = net.norm != nullptr || !target.parts
@@ -229,8 +231,8 @@ int value_bytes(Math math) { return math == Math::fp64 ? 8 : 4; }
 
 int64_t scratch_bytes(const ProductPlan& plan, Math math) {
   if (plan.tiled) {
-    const int64_t rows = 64 * plan.down + 16 * plan.nt * (2 / plan.down);
-    return rows * 128 * plan.ring + 1024;
+    const int64_t rows = 64 * plan.down, columns = 16 * plan.nt * (2 / plan.down);
+    return 128 * ((rows + columns) * plan.ring + (math == Math::fp32 ? 2 * columns : 0)) + 1024;
   }
   return plan.split > 1 ? int64_t{kWarps} * plan.mt * plan.nt * 256 * value_bytes(math) : 0;
 }
@@ -325,8 +327,8 @@ Schedule choose_schedule(const NetStep& net, const Target& target, int chain) {
       for (int l = 0; l < layers; ++l) {
         const int64_t in = net.layers[size_t(l)].in(), out = net.layers[size_t(l)].out();
         if (l < first) {
-          now.forward.push_back(grid_product(batch, out, in, math, target, false));
-          now.backward.push_back(l > 0 ? grid_product(batch, in, out, math, target, true)
+          now.forward.push_back(grid_product(batch, out, in, math, target));
+          now.backward.push_back(l > 0 ? grid_product(batch, in, out, math, target)
                                        : ProductPlan{});
           cycles += now.forward.back().cycles + now.backward.back().cycles;
           cycles += (l > 0 ? 2 : 1) * (kPhase - kLatency);

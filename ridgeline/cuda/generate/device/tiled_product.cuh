@@ -14,13 +14,41 @@ __device__ inline void copy_async(u32 to, const void* from, int bytes) {
                : "memory");
 }
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Waits for all groups of copies but the newest kPending, and makes them visible to the tensor
-// cores.
+// Waits for all groups of copies but the newest kPending.
 template <int kPending>
 __device__ inline void wait_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+// Makes what this thread has written to shared memory visible to the tensor cores.
+__device__ inline void show_to_wgmma() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
+__device__ inline float load_shared(u32 at) {
+  float v;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(at) : "memory");
+  return v;
+}
+__device__ inline float4 load_shared_four(u32 at) {
+  float4 v;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "r"(at)
+               : "memory");
+  return v;
+}
+__device__ inline void store_shared_four(u32 at, const float4& v) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(at), "f"(v.x), "f"(v.y), "f"(v.z),
+               "f"(v.w)
+               : "memory");
+}
+
+// Whether products of fp32 numbers are made from tf32 numbers: a number is the sum of two, and of
+// the four products the one of the small parts is left out. The factors of a product are then off
+// by 3 * 2^-22, which is less than the rounding of sums of 64 terms and more.
+template <typename Math>
+constexpr bool kSplitsNumbers = false;
+template <>
+constexpr bool kSplitsNumbers<Fp32Math> = true;
 
 // Splits a product over the grid into tiles of kDown x 2 / kDown warpgroups, each with 64 x 16 *
 // S::kNt results, and each tile into kParts parts of k. A slab is 128 bytes of k (two chunks);
@@ -41,10 +69,13 @@ class Tiled {
   static constexpr int kPartSlabs = (kSlabs + kParts - 1) / kParts;
   static constexpr int kSlabBytes = 128 * (kRows + kColumns);
   static_assert(kThreads == 256 && S::kSplit == 1 && S::kMt == 1 && S::kRing >= 4);
-  static_assert(!S::kRound, "operands are taken as they are stored");
+  // In fp32 a and b are split, in tf32 gradients a is rounded. a then goes through registers, and
+  // the small parts of b lie behind the slabs, for two slabs.
+  static constexpr bool kSplits = kSplitsNumbers<Math>, kFromRegisters = kSplits || S::kRound;
+  static constexpr int kSmallBytes = 128 * kColumns;
 
-  // Computes tiles `first`, `first + stride`, and so on; `scratch` has kRing slabs, and 1 KiB to
-  // align them.
+  // Computes tiles `first`, `first + stride`, and so on; `scratch` has kRing slabs, two of small
+  // parts if numbers are split, and 1 KiB to align them.
   template <typename E>
   static __device__ void run(const Number* a, const Number* b, int first, int stride, void* scratch,
                              E e) {
@@ -124,20 +155,70 @@ class Tiled {
 #pragma unroll 1
     for (int slab = 0; slab < count_; ++slab) {
       wait_copies<S::kRing - 3>();
+      if constexpr (kSplits) split_b(slab);
+      show_to_wgmma();
       __syncthreads();  // the slab has arrived, and both warpgroups are done with the last but one
       if (slab + S::kRing - 2 < count_) copy(slab + S::kRing - 2);
       commit_copies();
       const u32 at = slab % S::kRing * kSlabBytes;
-      wgmma_fence();
+      if constexpr (kFromRegisters) {
+        const u32 small = slabs_ + S::kRing * kSlabBytes + slab % 2 * kSmallBytes +
+                          128 * kWidth * (group() % kAcross);
+        multiply_registers(a + at, b + at, small);
+      } else {
+        wgmma_fence();
 #pragma unroll
-      for (int k = 0; k < 128; k += 32)
-        Wgmma<Math, kWidth>::add(d_, wgmma_rows(a + at + k), wgmma_rows(b + at + k));
-      wgmma_commit();
-      wgmma_wait<1>();
+        for (int k = 0; k < 128; k += 32)
+          Wgmma<Math, kWidth>::add(d_, wgmma_rows(a + at + k), wgmma_rows(b + at + k));
+        wgmma_commit();
+        wgmma_wait<1>();
+      }
     }
     wgmma_wait<0>();
 #pragma unroll
     for (int i = 0; i < 8 * S::kNt; ++i) asm volatile("" : "+f"(d_[i])::"memory");
+  }
+  // Splits the rows of b that this thread has copied.
+  __device__ void split_b(int slab) const {
+    const int thread = thread_of(), row = thread >> 3;
+    const u32 own = 128 * row + 16 * ((thread & 7) ^ (row & 7));
+    const u32 large = slabs_ + slab % S::kRing * kSlabBytes + 128 * kRows + own;
+    const u32 small = slabs_ + S::kRing * kSlabBytes + slab % 2 * kSmallBytes + own;
+#pragma unroll
+    for (int i = 0; i < kColumns / 32; ++i) {
+      const float4 v = load_shared_four(large + 4096 * i);
+      const float4 most = {round_tf32(v.x), round_tf32(v.y), round_tf32(v.z), round_tf32(v.w)};
+      store_shared_four(large + 4096 * i, most);
+      store_shared_four(small + 4096 * i, {round_tf32(v.x - most.x), round_tf32(v.y - most.y),
+                                           round_tf32(v.z - most.z), round_tf32(v.w - most.w)});
+    }
+  }
+  // Adds a slab's products, with the warp's rows of a rounded or split on their way to registers.
+  __device__ void multiply_registers(u32 a, u32 b, u32 small) {
+    const int lane = lane_of(), g = lane >> 2, t = lane & 3;
+    const u32 row = a + 128 * (16 * (warp_of() & 3) + g) + 4 * t;
+    u32 large_a[4][4], small_a[kSplits ? 4 : 1][4];
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float v = load_shared(row + 1024 * (i & 1) + 16 * ((2 * k + (i >> 1)) ^ g));
+        const float most = round_tf32(v);
+        large_a[k][i] = __float_as_uint(most);
+        if constexpr (kSplits) small_a[k][i] = __float_as_uint(round_tf32(v - most));
+      }
+    }
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      if constexpr (kSplits) {
+        WgmmaRegisters<kWidth>::add(d_, small_a[k], wgmma_rows(b + 32 * k));
+        WgmmaRegisters<kWidth>::add(d_, large_a[k], wgmma_rows(small + 32 * k));
+      }
+      WgmmaRegisters<kWidth>::add(d_, large_a[k], wgmma_rows(b + 32 * k));
+    }
+    wgmma_commit();
+    wgmma_wait<0>();
   }
 
   template <typename E>
