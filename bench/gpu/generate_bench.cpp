@@ -125,8 +125,8 @@ std::unique_ptr<Made> make(const TrainingNet& net, Precision precision, const Ta
 }
 
 std::string describe(const Made& made) {
-  std::string text =
-      fmt::format("strips from {} by {}", made.schedule.chain, 16 * made.schedule.strip_units);
+  std::string text = fmt::format("strips from {} by {}, {}% leave", made.schedule.chain,
+                                 16 * made.schedule.strip_units, made.schedule.leaving);
   const auto add = [&](const char* what, const std::vector<ProductPlan>& plans) {
     text += fmt::format(" {}", what);
     for (const ProductPlan& p : plans)

@@ -141,6 +141,18 @@ double update_bytes(const NetStep& net) {
          2.0 * number_bytes(net.math);
 }
 
+// The percentage of the states that are to leave the L2 cache first, so that the rest stays there
+// with what products read.
+int leaving_states(const NetStep& net) {
+  constexpr double kCache = 36e6;  // of the 50 MB
+  double weights = 0;
+  for (const NetLayer& layer : net.layers) weights += double(layer.out()) * double(layer.in());
+  const double copies = weights * 2 * number_bytes(net.math);
+  const double states = weights * (update_bytes(net) / 2 - number_bytes(net.math));
+  if (copies + states < kCache) return 0;
+  return int(std::clamp(100 * (1 - (kCache - copies) / states), 5.0, 95.0));
+}
+
 // The products for the gradients of all weights, which share a phase. For each limit on the cycles
 // of the longest tile, every product takes as few tiles as it can within that limit. `cycles`
 // receives the cycles of the phase and of the phase of late updates.
@@ -323,6 +335,7 @@ Schedule choose_schedule(const NetStep& net, const Target& target, int chain) {
       now.strips = divide_up(int(batch), 16 * strip_units);
       const int rounds = divide_up(now.strips, now.blocks);
       now.weights = weights;
+      now.leaving = target.leaving >= 0 ? target.leaving : leaving_states(net);
       double cycles = kPhase + weight_cycles;
       for (int l = 0; l < layers; ++l) {
         const int64_t in = net.layers[size_t(l)].in(), out = net.layers[size_t(l)].out();

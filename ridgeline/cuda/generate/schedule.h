@@ -20,6 +20,7 @@ struct Target {
   size_t shared_bytes = 227 * 1024;
   Tiles tiles = Tiles::where_faster;
   bool parts = true;  // whether gradients over long batches may be split into parts
+  int leaving = -1;   // percent of the states that leave the L2 cache first; < 0: as estimated
 };
 
 // How a product is distributed, see product.cuh.
@@ -48,6 +49,7 @@ struct Schedule {
   int chain = 0;
   int strip_units = 1;  // units of 16 rows per strip
   int strips = 0;
+  int leaving = 0;  // percent of weights' states that leave the L2 cache first
   std::vector<ProductPlan> forward, backward, weights;  // by layer; backward[0] is empty
   double cycles = 0;
   std::string refusal;

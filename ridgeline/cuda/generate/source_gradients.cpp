@@ -3,9 +3,9 @@
 namespace ridgeline::cuda::generate {
 
 std::string Writer::update_type(size_t l) const {
-  return fmt::format("Update<M, Kept, Optimizer, {}, {}, {}, {}, {}, {}>", width(l),
+  return fmt::format("Update<M, Kept, Optimizer, {}, {}, {}, {}, {}, {}, {}>", width(l),
                      net_.layers[l].in(), depth(net_.layers[l].in()), depth(width(l)), stores(l),
-                     plan_.weights[l].parts);
+                     plan_.weights[l].parts, plan_.leaving);
 }
 
 std::string Writer::update(size_t l) const {
@@ -66,7 +66,13 @@ void Writer::gradients() {
   line("}}");
   if (net_.norm != nullptr) clip();
   if (net_.norm != nullptr || plan_.late_updates()) late_updates();
-  sync();
+  if (gathers_apart()) return sync();
+  // All blocks will wait for the samples of the batch after the next one.
+  const int64_t bytes = net_.layers[0].in() * int64_t(size_of(net_.inputs->set.dtype));
+  sync({fmt::format(
+      "if (t + 2 < args.steps && warp > 0) prefetch_samples<kBatch, {}>(set, order, samples + 2 * "
+      "kBatch, block * (kThreads - 32) + int(threadIdx.x) - 32, kBlocks * (kThreads - 32));",
+      bytes)});
 }
 
 int Writer::bias_tasks(size_t l) const {

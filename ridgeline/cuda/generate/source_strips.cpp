@@ -154,11 +154,7 @@ void Writer::strips() {
   }
   close();
   line("// Meanwhile the next batch.");
-  // Blocks without a strip do this alone if they finish before the others.
-  const int64_t gathered = units(net_.batch()) * int64_t{units(net_.layers[0].in())};
-  const bool apart = plan_.strips * 4 <= plan_.blocks * 3 &&
-                     gathered <= 8 * int64_t{kWarps} * (plan_.blocks - plan_.strips);
-  if (apart) {
+  if (gathers_apart()) {
     line("if (t + 1 < args.steps && block >= kStrips) {{");
     line(
         "  take_batch(at, t + 1, (block - kStrips) * kWarps + warp_of(), (kBlocks - kStrips) * "

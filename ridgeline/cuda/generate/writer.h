@@ -197,6 +197,13 @@ class Writer {
 
   void step_loop();
 
+  // Whether blocks without a strip gather the next batch alone, if they finish before the others.
+  bool gathers_apart() const {
+    const int64_t gathered = units(net_.batch()) * int64_t{units(net_.layers[0].in())};
+    return plan_.strips * 4 <= plan_.blocks * 3 &&
+           gathered <= 8 * int64_t{kWarps} * (plan_.blocks - plan_.strips);
+  }
+
   // The barrier before the phase that `first_fetch` begins.
   void sync(const std::vector<std::string>& between = {}) {
     line("barrier.arrive();");

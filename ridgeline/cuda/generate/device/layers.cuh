@@ -263,6 +263,18 @@ __device__ inline Value sample_value(float number, double, double) {
   return Value(number);
 }
 
+// Brings a batch's samples of kBytes into the L2 cache, without waiting for them.
+template <int kBatch, int kBytes>
+__device__ inline void prefetch_samples(const void* set, const i32* order, i64 at, int first,
+                                        int stride) {
+  constexpr int kLines = (kBytes + 254) / 128;  // that a sample may touch
+  for (int i = first; i < kBatch * kLines; i += stride) {
+    const char* sample = static_cast<const char*>(set) + i64(order[at + i / kLines]) * kBytes;
+    const int byte = min(i % kLines * 128, kBytes - 1);
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(sample + byte)));
+  }
+}
+
 // Converts a batch's rows to operands, from a set of bytes or floats. A lane's block is two rows by
 // four features; kTogether neighbouring blocks are in flight at a time.
 template <typename Math, int kBatch, int kFeatures, int kLd, int kTransposedLd, typename Sample>

@@ -96,6 +96,45 @@ __device__ inline i64 in_units(int row, int column) {
          ((row & 15) >> 1) * 16 + (column & 15);
 }
 
+// Access to states that do not all fit into the L2 cache and would evict each other before they are
+// used again: kLeaving percent of them leave the cache first, and the others stay.
+template <int kLeaving>
+struct StateAccess {
+  u64 policy;
+
+  __device__ StateAccess() {
+    if constexpr (kLeaving > 0) {
+      asm("createpolicy.fractional.L2::evict_first.b64 %0, %1;"
+                   : "=l"(policy)
+                   : "f"(float(kLeaving) / 100.0f));
+    }
+  }
+  template <typename T>
+  static constexpr bool kPlain = kLeaving == 0 || sizeof(T) != 4;
+  template <typename T>
+  __device__ void load(const T* at, decltype(widen(T{})) (&v)[4]) const {
+    if constexpr (kPlain<T>) {
+      load_four(at, v);
+    } else {
+      asm volatile("ld.global.L2::cache_hint.v4.f32 {%0, %1, %2, %3}, [%4], %5;"
+                   : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3])
+                   : "l"(__cvta_generic_to_global(at)), "l"(policy)
+                   : "memory");
+    }
+  }
+  template <typename T>
+  __device__ void store(T* at, const T (&n)[4]) const {
+    if constexpr (kPlain<T>) {
+      store_four(at, n);
+    } else {
+      asm volatile("st.global.L2::cache_hint.v4.f32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(
+                       __cvta_generic_to_global(at)),
+                   "f"(n[0]), "f"(n[1]), "f"(n[2]), "f"(n[3]), "l"(policy)
+                   : "memory");
+    }
+  }
+};
+
 // Weights and their states during a launch, stored unit by unit, and the copies that products read.
 template <typename Math, typename Kept>
 struct Weights {
@@ -110,7 +149,7 @@ struct Weights {
 // gradient is stored for finish() instead, until its kParts parts can be added or the norm of all
 // gradients is known; for the norm, `squares` is increased by its squares.
 template <typename Math, typename Kept, typename Optimizer, int kOut, int kIn, int kLd,
-          int kTransposedLd, bool kStores, int kParts>
+          int kTransposedLd, bool kStores, int kParts, int kLeaving>
 struct Update {
   using Value = typename Math::Value;
   static constexpr int kStates = Optimizer::kStates;
@@ -200,17 +239,19 @@ struct Update {
   }
   template <typename T>
   static __device__ void load(const T* from, int row, int column, Value (&v)[2][4]) {
+    const StateAccess<kLeaving> access;
 #pragma unroll
-    for (int r = 0; r < 2; ++r) load_four(from + in_units<kAcross>(row + r, column), v[r]);
+    for (int r = 0; r < 2; ++r) access.load(from + in_units<kAcross>(row + r, column), v[r]);
   }
   template <typename T>
   static __device__ void store(T* to, int row, int column, const Value (&v)[2][4]) {
+    const StateAccess<kLeaving> access;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       T n[4];
 #pragma unroll
       for (int c = 0; c < 4; ++c) n[c] = Narrow<T>::from(v[r][c]);
-      store_four(to + in_units<kAcross>(row + r, column), n);
+      access.store(to + in_units<kAcross>(row + r, column), n);
     }
   }
   __device__ State fetch(int row, int column) const {
