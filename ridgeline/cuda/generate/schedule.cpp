@@ -177,33 +177,37 @@ std::vector<ProductPlan> weight_products(const NetStep& net, const Target& targe
   std::sort(limits.begin(), limits.end());
   std::vector<ProductPlan> best;
   *cycles = std::numeric_limits<double>::infinity();
-  double last = 0;
-  for (const double limit : limits) {
-    if (limit < 1.02 * last) continue;  // hardly a different choice
-    last = limit;
-    std::vector<ProductPlan> now;
-    int tiles = 0;
-    double longest = 0, late = 0;
-    for (const auto& of_layer : ways) {
-      const ProductPlan* least = nullptr;
-      for (const ProductPlan& plan : of_layer) {
-        if (plan.cycles <= limit && (least == nullptr || plan.tiles < least->tiles)) least = &plan;
+  // Within a limit the fewest tiles may be those of parts, which are not worth it for all limits.
+  for (const bool in_parts : {false, true}) {
+    double last = 0;
+    for (const double limit : limits) {
+      if (limit < 1.02 * last) continue;  // hardly a different choice
+      last = limit;
+      std::vector<ProductPlan> now;
+      int tiles = 0;
+      double longest = 0, late = 0;
+      for (const auto& of_layer : ways) {
+        const ProductPlan* least = nullptr;
+        for (const ProductPlan& plan : of_layer) {
+          const bool possible = plan.cycles <= limit && (in_parts || plan.parts == 1);
+          if (possible && (least == nullptr || plan.tiles < least->tiles)) least = &plan;
+        }
+        if (least == nullptr) break;
+        now.push_back(*least);
+        tiles += least->tiles;
+        longest = std::max(longest, least->cycles);
+        if (least->parts > 1) {
+          late += double(least->rows) * least->columns *
+                  (bytes + least->parts * value_bytes(net.math)) / (kStreamBytes * target.blocks);
+        }
       }
-      if (least == nullptr) break;
-      now.push_back(*least);
-      tiles += least->tiles;
-      longest = std::max(longest, least->cycles);
-      if (least->parts > 1) {
-        late += double(least->rows) * least->columns *
-                (bytes + least->parts * value_bytes(net.math)) / (kStreamBytes * target.blocks);
-      }
+      if (now.size() < ways.size()) continue;
+      const double time =
+          divide_up(tiles, target.blocks) * longest + (late > 0 ? kLatePhase + late : 0);
+      if (time >= *cycles) continue;
+      *cycles = time;
+      best = std::move(now);
     }
-    if (now.size() < ways.size()) continue;
-    const double time =
-        divide_up(tiles, target.blocks) * longest + (late > 0 ? kLatePhase + late : 0);
-    if (time >= *cycles) continue;
-    *cycles = time;
-    best = std::move(now);
   }
   return best;
 }
