@@ -209,6 +209,22 @@ double time_net(const Made& made, const GpuFunction& function, Memory& memory) {
 constexpr std::pair<const char*, Precision> kTimedPrecisions[] = {
     {"bf16", Precision::bf16}, {"tf32", Precision::tf32}, {"fp32", Precision::fp32}};
 
+// What `time` compares: the schedule as planned, and as other targets have it.
+struct Way {
+  const char* name;
+  void (*change)(Target&);
+};
+constexpr Way kWays[] = {
+    {"planned", [](Target&) {}},
+    {"without parts", [](Target& target) { target.parts = false; }},
+    {"without tiles", [](Target& target) { target.parts = false, target.tiles = Tiles::never; }},
+    {"any L2 rate", [](Target& target) { target.l2_bytes = 1e9; }},
+    {"less L2 rate", [](Target& target) { target.l2_bytes = 2600; }},
+    {"all states stay", [](Target& target) { target.leaving = 0; }},
+    {"half leave", [](Target& target) { target.leaving = 50; }},
+    {"most leave", [](Target& target) { target.leaving = 85; }},
+};
+
 void time_all(const char* word, const char* only, const std::string& which, bool warm) {
   const bool all = which == "all";
   Target target;
@@ -222,12 +238,13 @@ void time_all(const char* word, const char* only, const std::string& which, bool
     for (const auto& [name, precision] : kTimedPrecisions) {
       if (only != nullptr && std::strcmp(only, name) != 0) continue;
       std::unique_ptr<Memory> memory;
-      std::vector<std::string> before;  // as planned, without parts of gradients, and with tiles
-      const int ways = which == "planned" ? 1 : 3 + (all ? int(net.net.widths.size()) : 0);
+      std::vector<std::string> before;
+      const int fixed = int(std::size(kWays));
+      const int ways = which == "planned" ? 1 : fixed + (all ? int(net.net.widths.size()) : 0);
       for (int way = 0; way < ways; ++way) {
-        target.parts = way != 1 && way != 2;
-        target.tiles = way == 2 ? Tiles::never : Tiles::where_faster;
-        const auto made = make(net.net, precision, target, way > 2 ? way - 3 : -1);
+        Target now = target;
+        if (way < fixed) kWays[way].change(now);
+        const auto made = make(net.net, precision, now, way < fixed ? -1 : way - fixed);
         if (made == nullptr || std::ranges::count(before, made->source.text) > 0) continue;
         before.push_back(made->source.text);
         if (all && made->schedule.cycles > 4e5) continue;
@@ -237,11 +254,11 @@ void time_all(const char* word, const char* only, const std::string& which, bool
         if (memory == nullptr) memory = std::make_unique<Memory>(made->c);
         const double us = time_net(*made, function, *memory);
         fmt::print(
-            "{} {} {:.2f} us (est {:.2f}), compiled in {:.2f} s, {} registers, {} spilled, {} "
+            "{} {} {}: {:.2f} us (est {:.2f}), compiled in {:.2f} s, {} registers, {} spilled, {} "
             "shared; {}\n",
-            net.name, name, us, made->schedule.cycles / 1755, compiled.seconds,
-            function.registers(), function.local_bytes(), made->source.shared_bytes,
-            describe(*made));
+            net.name, name, way < fixed ? kWays[way].name : "strips", us,
+            made->schedule.cycles / 1755, compiled.seconds, function.registers(),
+            function.local_bytes(), made->source.shared_bytes, describe(*made));
         std::fflush(stdout);
       }
     }

@@ -43,7 +43,8 @@ int chunks_of(int64_t depth, Math math) { return divide_up(int(depth), chunk_of(
 
 // The candidates that a warpgroup computes from shared memory.
 void tiled_products(int64_t rows, int64_t columns, int64_t depth, Math math, double each_unit,
-                    const std::vector<int>& splits, std::vector<ProductPlan>* all) {
+                    const Target& target, const std::vector<int>& splits,
+                    std::vector<ProductPlan>* all) {
   const int slabs = divide_up(chunks_of(depth, math), 2);
   struct Tile {
     int nt, down;
@@ -54,14 +55,16 @@ void tiled_products(int64_t rows, int64_t columns, int64_t depth, Math math, dou
     plan.tiled = true;
     plan.down = down;
     plan.tiles = divide_up(int(rows), tile_rows) * divide_up(int(columns), tile_columns);
-    const double l2 = 128.0 * (tile_rows + tile_columns) / kBytesPerCycle;
+    const double bytes = 128.0 * (tile_rows + tile_columns);
     const double products = 2.0 * tile_rows * tile_columns * chunk_of(math) / tile_rate(math);
-    const double each_slab = std::max(l2, products) + kTileSlab;
     const int tiles = plan.tiles;
     for (const int parts : splits) {
       if (parts > 1 && slabs < 2 * parts) continue;
       plan.parts = parts;
       plan.tiles = tiles * parts;
+      const double l2 = bytes * std::max(1 / kBytesPerCycle,
+                                         std::min(plan.tiles, target.blocks) / target.l2_bytes);
+      const double each_slab = std::max(l2, products) + kTileSlab;
       plan.cycles = divide_up(slabs, parts) * each_slab + kTileLatency +
                     nt * (parts > 1 ? kPartial : each_unit);
       all->push_back(plan);
@@ -72,10 +75,12 @@ void tiled_products(int64_t rows, int64_t columns, int64_t depth, Math math, dou
 // Candidates for splitting a product over the grid. `cycles` is for one tile; each_unit is the cost
 // of what is done with 16 x 16 results.
 std::vector<ProductPlan> grid_products(int64_t rows, int64_t columns, int64_t depth, Math math,
-                                       Tiles tiles, double each_unit,
+                                       const Target& target, Tiles tiles, double each_unit,
                                        const std::vector<int>& splits = {1}) {
   std::vector<ProductPlan> all;
-  if (tiles != Tiles::never) tiled_products(rows, columns, depth, math, each_unit, splits, &all);
+  if (tiles != Tiles::never) {
+    tiled_products(rows, columns, depth, math, each_unit, target, splits, &all);
+  }
   if (tiles == Tiles::always) return all;
   const bool full_precision = math == Math::fp32 || math == Math::fp64;
   const int chunks = chunks_of(depth, math);
@@ -126,7 +131,7 @@ ProductPlan grid_product(int64_t rows, int64_t columns, int64_t depth, Math math
     return divide_up(plan.tiles, target.blocks) * plan.cycles + 0.1 * plan.tiles;
   };
   const auto all =
-      grid_products(rows, columns, depth, math, tiles_of(target, math, depth), kOutputs);
+      grid_products(rows, columns, depth, math, target, tiles_of(target, math, depth), kOutputs);
   ProductPlan best = *std::min_element(
       all.begin(), all.end(), [&](const auto& a, const auto& b) { return cost(a) < cost(b); });
   best.cycles = cost(best);
@@ -166,7 +171,7 @@ std::vector<ProductPlan> weight_products(const NetStep& net, const Target& targe
                                       ? std::vector{1}
                                       : std::vector{1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
   for (const NetLayer& layer : net.layers) {
-    ways.push_back(grid_products(layer.out(), layer.in(), net.batch(), net.math, tiles,
+    ways.push_back(grid_products(layer.out(), layer.in(), net.batch(), net.math, target, tiles,
                                  kWarps * 256 * bytes / kStreamBytes, splits));
     if (tiles == Tiles::always &&
         std::ranges::any_of(ways.back(), [](const auto& plan) { return plan.parts > 1; })) {

@@ -19,8 +19,9 @@ struct Target {
   int blocks = 132;       // resident at a time: the number of SMs
   size_t shared_bytes = 227 * 1024;
   Tiles tiles = Tiles::where_faster;
-  bool parts = true;  // whether gradients over long batches may be split into parts
-  int leaving = -1;   // percent of the states that leave the L2 cache first; < 0: as estimated
+  bool parts = true;       // whether gradients over long batches may be split into parts
+  double l2_bytes = 3600;  // that the L2 cache gives all SMs per cycle
+  int leaving = -1;        // percent of the states that leave the L2 cache first; < 0: as estimated
 };
 
 // How a product is distributed, see product.cuh.
