@@ -218,6 +218,7 @@ constexpr Way kWays[] = {
     {"planned", [](Target&) {}},
     {"without parts", [](Target& target) { target.parts = false; }},
     {"without tiles", [](Target& target) { target.parts = false, target.tiles = Tiles::never; }},
+    {"in turns", [](Target& target) { target.tickets = false; }},
     {"any L2 rate", [](Target& target) { target.l2_bytes = 1e9; }},
     {"less L2 rate", [](Target& target) { target.l2_bytes = 2600; }},
     {"all states stay", [](Target& target) { target.leaving = 0; }},

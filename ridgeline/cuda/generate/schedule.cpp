@@ -376,6 +376,10 @@ Schedule choose_schedule(const NetStep& net, const Target& target, int chain) {
       if (now.cycles < best.cycles) best = std::move(now);
     }
   }
+  // The sums of a norm would depend on which block took which tile.
+  int tiles = 0;
+  for (const ProductPlan& plan : best.weights) tiles += plan.tiles;
+  best.takes_tickets = tiles > target.blocks && net.norm == nullptr && target.tickets;
   if (best.refusal.empty()) deepen_rings(net, target, &best);
   return best;
 }

@@ -20,6 +20,7 @@ struct Target {
   size_t shared_bytes = 227 * 1024;
   Tiles tiles = Tiles::where_faster;
   bool parts = true;       // whether gradients over long batches may be split into parts
+  bool tickets = true;     // whether tiles may be handed out one by one
   double l2_bytes = 3600;  // that the L2 cache gives all SMs per cycle
   int leaving = -1;        // percent of the states that leave the L2 cache first; < 0: as estimated
 };
@@ -51,6 +52,8 @@ struct Schedule {
   int strip_units = 1;  // units of 16 rows per strip
   int strips = 0;
   int leaving = 0;  // percent of weights' states that leave the L2 cache first
+  // Whether blocks take the next tile of the gradients of weights that is left, instead of turns.
+  bool takes_tickets = false;
   std::vector<ProductPlan> forward, backward, weights;  // by layer; backward[0] is empty
   double cycles = 0;
   std::string refusal;

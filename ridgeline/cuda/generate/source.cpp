@@ -21,6 +21,7 @@ void Writer::lay_out() {
   const int64_t batch = net_.batch();
   space("Score", "scores", plan_.strips, 16);
   space("double", "partials", plan_.blocks, 8);
+  if (plan_.takes_tickets) space("u32", "tickets", 1, 4);
   zero_from_ = size_t(up(int64_t(space_.end()), 256));
   const int64_t in = net_.layers[0].in();
   x_rows_ = up(batch, 64) * depth(in), x_transposed_ = up(in, 64) * transposed_ld();
@@ -195,6 +196,7 @@ void Writer::kernel() {
 void Writer::begin() {
   ++indent_;
   line("__shared__ Rates<Value> rates;");
+  if (plan_.takes_tickets) line("__shared__ int taken[2];");
   line("GridBarrier barrier(global<u32>(args.barrier));");
   line("const int block = int(blockIdx.x);");
   line("const i64 first = *{};", pointer(net_.inputs->first, "i64"));
@@ -242,13 +244,12 @@ void Writer::begin() {
   norm_pointers();
   take_targets();
   line("const auto take_batch = [&](const Places& at, i64 t, int first_warp, int warps) {{");
+  line("  Gather<M, kBatch, {}, {}, kTransposedLd, {}>{{set, order + first + (begin + t) * kBatch,",
+       net_.layers[0].in(), depth(net_.layers[0].in()), sample);
   line(
-      "  gather<M, kBatch, {}, {}, kTransposedLd>(set, order, first + (begin + t) * kBatch, {}, "
-      "{},",
-      net_.layers[0].in(), depth(net_.layers[0].in()), number(net_.inputs->scale),
-      number(net_.inputs->shift));
-  line("      {{at.x() + (t & 1) * {}, at.xt() + (t & 1) * {}, 0}}, first_warp, warps);", x_rows_,
-       x_transposed_);
+      "      {}, {}, {{at.x() + (t & 1) * {}, at.xt() + (t & 1) * {}, 0}}}}.run(first_warp, "
+      "warps);",
+      number(net_.inputs->scale), number(net_.inputs->shift), x_rows_, x_transposed_);
   line("}};");
   line("");
   line("// Operands as products read them, padded with zeros.");

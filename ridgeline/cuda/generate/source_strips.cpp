@@ -153,6 +153,7 @@ void Writer::strips() {
     close();
   }
   close();
+  if (plan_.takes_tickets) line("if (block == 0 && threadIdx.x == 0) *at.tickets() = 0;");
   line("// Meanwhile the next batch.");
   if (gathers_apart()) {
     line("if (t + 1 < args.steps && block >= kStrips) {{");

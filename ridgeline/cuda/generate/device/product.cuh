@@ -327,6 +327,56 @@ class Strip {
   typename E::State states_[S::kMt][S::kNt];
 };
 
+// Hands out the tiles of a phase whose blocks would otherwise be done at different times: each
+// takes the next one that is left. `counter` is zero when the phase begins.
+class Tickets {
+ public:
+  static constexpr bool kShared =
+      true;  // blocks' threads learn of the next tile at a block barrier
+  // `taken` are two words of shared memory.
+  __device__ Tickets(u32* counter, int* taken, int block, int blocks)
+      : counter_(counter), taken_(taken), now_(block), blocks_(blocks) {}
+
+  // The block's tile, counted from the first one of the product at hand.
+  __device__ int tile() const { return now_ - base_; }
+  // Called at a tile's beginning; put(), a block barrier and next() follow at its end.
+  __device__ int draw() const {
+    int drawn = 0;
+    if (thread_of() == 0)
+      asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;"
+                   : "=r"(drawn)
+                   : "l"(counter_)
+                   : "memory");
+    return drawn;
+  }
+  __device__ void put(int drawn) {
+    odd_ ^= 1;
+    if (thread_of() == 0) taken_[odd_] = blocks_ + drawn;
+  }
+  __device__ void next() { now_ = taken_[odd_]; }
+  // Goes on to the product whose tiles follow.
+  __device__ void pass(int tiles) { base_ += tiles; }
+
+ private:
+  u32* counter_;
+  int* taken_;
+  int now_, blocks_, base_ = 0, odd_ = 0;
+};
+// Tiles that blocks take in turns.
+class Turns {
+ public:
+  static constexpr bool kShared = false;
+  __device__ Turns(int first, int stride) : now_(first), stride_(stride) {}
+  __device__ int tile() const { return now_; }
+  __device__ int draw() const { return 0; }
+  __device__ void put(int) {}
+  __device__ void next() { now_ += stride_; }
+  __device__ void pass(int) {}
+
+ private:
+  int now_, stride_;
+};
+
 // Splits a product over the grid into tiles of kDown x (kGroups / kDown) groups, and each tile into
 // kParts equal parts of k; S describes one part.
 template <typename S, int kRowUnits, int kColumnUnits, int kDown, int kParts = 1>
@@ -342,9 +392,16 @@ class Grid {
   template <typename E>
   static __device__ void run(const Number* a, const Number* b, int first, int stride, void* scratch,
                              E e) {
+    Turns turns(first, stride);
+    run(a, b, turns, scratch, e);
+  }
+  template <typename Order, typename E>
+  static __device__ void run(const Number* a, const Number* b, Order& order, void* scratch, E e) {
     const int warp = warp_of(), group = warp / S::kSplit, part = warp % S::kSplit;
+    bool again = false;
 #pragma unroll 1
-    for (int task = first; task < kTiles; task += stride) {
+    for (int task = order.tile(); task < kTiles; task = order.tile()) {
+      const int drawn = order.draw();
       const int tile = task / kParts;
       const int row = 16 * S::kMt * (tile / kColumnTiles * kDown + group / kAcross);
       const int column = 16 * S::kNt * (tile % kColumnTiles * kAcross + group % kAcross);
@@ -359,14 +416,19 @@ class Grid {
         product.start_b(bt, part);
         prepare<S>(part, row, column, e, states);
         product.finish(at, bt, part);
-        if (S::kSplit > 1 && task != first)
+        if (S::kSplit > 1 && again)
           __syncthreads();  // the sums of the previous tile have been read
         hand_over<S>(product, part, row, column, scratch, e, states);
       } else if constexpr (S::kSplit > 1) {  // joins the barriers of the other warps
-        if (task != first) __syncthreads();
+        if (again) __syncthreads();
         __syncthreads();
       }
+      again = true;
+      order.put(drawn);
+      if constexpr (Order::kShared) __syncthreads();
+      order.next();
     }
+    order.pass(kTiles);
   }
 };
 

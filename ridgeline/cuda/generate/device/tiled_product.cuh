@@ -79,22 +79,30 @@ class Tiled {
   template <typename E>
   static __device__ void run(const Number* a, const Number* b, int first, int stride, void* scratch,
                              E e) {
-    if (first >= kTiles) return;
+    Turns turns(first, stride);
+    run(a, b, turns, scratch, e);
+  }
+  template <typename Order, typename E>
+  static __device__ void run(const Number* a, const Number* b, Order& order, void* scratch, E e) {
+    if (order.tile() >= kTiles) return order.pass(kTiles);
     Tiled product((u32(__cvta_generic_to_shared(scratch)) + 1023) & ~1023u);
-    product.start(a, b, first);
+    product.start(a, b, order.tile());
 #pragma unroll 1
-    for (int task = first; task < kTiles; task += stride) {
-      const int tile = task / kParts;
+    for (int task = order.tile(); task < kTiles; task = order.tile()) {
+      const int tile = task / kParts, drawn = order.draw();
       if constexpr (kParts > 1) e.part = task % kParts;
       // The epilogue's state for the first units is fetched while they are multiplied.
       typename E::State states[kAhead<E>];
 #pragma unroll
       for (int unit = 0; unit < kAhead<E>; ++unit) states[unit] = prepare(tile, unit, e);
       product.multiply();
+      order.put(drawn);
       __syncthreads();  // both warpgroups are done with the slabs
-      if (task + stride < kTiles) product.start(a, b, task + stride);
+      order.next();
+      if (order.tile() < kTiles) product.start(a, b, order.tile());
       product.hand_over(tile, e, states);
     }
+    order.pass(kTiles);
   }
 
  private:
