@@ -25,8 +25,15 @@ double rate_of(Math math) {
 // operands and the last results.
 constexpr double kPhase = 3200, kLatency = 800, kStripStage = 500, kBytesPerCycle = 48;
 constexpr double kStripBytes = 26;  // per cycle, with the few loads that a block has in flight
-constexpr double kOutputs = 60;
-constexpr double kStreamBytes = 30;  // per cycle and SM, for what updates fetch and store
+constexpr double kOutputs = 60, kStripOutputs = 40;
+// Per cycle and SM, for what updates fetch and store, in the L2 cache and beyond it.
+constexpr double kStreamBytes = 30, kMemoryBytes = 16;
+// What each of several units of a warp needs to store its results by rows and transposed.
+constexpr double kFurtherOutputs = 250;
+// In sums of many chunks loads take longer than their share of the L1 cache's rate, and each turn
+// of the ring at least so long. Few chunks have been fetched before it matters.
+constexpr double kLongLoads = 0.8, kRingTurn = 2200;
+double length_of(int chunks) { return std::clamp((chunks - 4) / 16.0, 0.0, 1.0); }
 // Splitting gradients into parts must save more than the additional barrier and the exchange of
 // sums. According to measurements, networks with a smaller estimated gain become slower.
 constexpr double kLatePhase = 3 * kPhase;
@@ -66,7 +73,7 @@ void tiled_products(int64_t rows, int64_t columns, int64_t depth, Math math, dou
                                          std::min(plan.tiles, target.blocks) / target.l2_bytes);
       const double each_slab = std::max(l2, products) + kTileSlab;
       plan.cycles = divide_up(slabs, parts) * each_slab + kTileLatency +
-                    nt * (parts > 1 ? kPartial : each_unit);
+                    nt * (parts > 1 ? kPartial : std::max(each_unit, kFurtherOutputs));
       all->push_back(plan);
     }
   }
@@ -108,8 +115,11 @@ std::vector<ProductPlan> grid_products(int64_t rows, int64_t columns, int64_t de
           plan.down = down;
           plan.parts = parts;
           plan.tiles = row_tiles * column_tiles * parts;
-          plan.cycles = most * std::max({loads, l2, products}) + kLatency +
-                        mt * nt * (parts > 1 ? kPartial : each_unit) + (split > 1 ? 150 : 0);
+          const double length = length_of(most);
+          const double each = std::max(
+              {loads * (1 + kLongLoads * length), l2, products, length * kRingTurn / plan.ring});
+          plan.cycles = most * each + kLatency + mt * nt * (parts > 1 ? kPartial : each_unit) +
+                        (split > 1 ? 150 : 0);
           all.push_back(plan);
         }
       }
@@ -166,13 +176,15 @@ std::vector<ProductPlan> weight_products(const NetStep& net, const Target& targe
   std::vector<double> limits;
   const Tiles tiles = tiles_of(target, net.math, net.batch());
   const double bytes = update_bytes(net);
+  const double outside = 0.01 * leaving_states(net);
+  const double rate = 1 / (outside / kMemoryBytes + (1 - outside) / kStreamBytes);
   // A norm needs whole gradients.
   const std::vector<int> splits = net.norm != nullptr || !target.parts
                                       ? std::vector{1}
                                       : std::vector{1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
   for (const NetLayer& layer : net.layers) {
     ways.push_back(grid_products(layer.out(), layer.in(), net.batch(), net.math, target, tiles,
-                                 kWarps * 256 * bytes / kStreamBytes, splits));
+                                 kWarps * 256 * bytes / rate, splits));
     if (tiles == Tiles::always &&
         std::ranges::any_of(ways.back(), [](const auto& plan) { return plan.parts > 1; })) {
       std::erase_if(ways.back(), [](const auto& plan) { return plan.parts == 1; });
@@ -190,7 +202,7 @@ std::vector<ProductPlan> weight_products(const NetStep& net, const Target& targe
       last = limit;
       std::vector<ProductPlan> now;
       int tiles = 0;
-      double longest = 0, late = 0;
+      double longest = 0, all = 0, late = 0;
       for (const auto& of_layer : ways) {
         const ProductPlan* least = nullptr;
         for (const ProductPlan& plan : of_layer) {
@@ -201,14 +213,16 @@ std::vector<ProductPlan> weight_products(const NetStep& net, const Target& targe
         now.push_back(*least);
         tiles += least->tiles;
         longest = std::max(longest, least->cycles);
+        all += least->tiles * least->cycles;
         if (least->parts > 1) {
           late += double(least->rows) * least->columns *
-                  (bytes + least->parts * value_bytes(net.math)) / (kStreamBytes * target.blocks);
+                  (bytes + least->parts * value_bytes(net.math)) / (rate * target.blocks);
         }
       }
       if (now.size() < ways.size()) continue;
-      const double time =
-          divide_up(tiles, target.blocks) * longest + (late > 0 ? kLatePhase + late : 0);
+      // Of several tiles per block the last ones end at different times.
+      const double time = (tiles <= target.blocks ? longest : all / target.blocks + longest / 2) +
+                          (late > 0 ? kLatePhase + late : 0);
       if (time >= *cycles) continue;
       *cycles = time;
       best = std::move(now);
@@ -239,8 +253,11 @@ ProductPlan strip_product(int strip_units, int64_t columns, int64_t depth, Math 
   const double sums = 256.0 * strip_units * column_units * chunks * chunk_of(math);
   // A few busy warps do not reach the full rate.
   const double busy = std::min(1.0, double(column_units * plan.split) / kWarps);
+  // Many results are stored while little is multiplied.
+  const int stored = strip_units > 1 ? column_units : std::max(0, column_units - 2 * kWarps);
+  const double stores = kStripOutputs * strip_units * stored;
   plan.cycles = kStripStage + std::max(bytes / kStripBytes, sums / (rate_of(math) * busy)) +
-                (plan.split > 1 ? 150 : 0);
+                stores + (plan.split > 1 ? 150 : 0);
   return plan;
 }
 

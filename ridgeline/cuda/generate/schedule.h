@@ -21,7 +21,7 @@ struct Target {
   Tiles tiles = Tiles::where_faster;
   bool parts = true;       // whether gradients over long batches may be split into parts
   bool tickets = true;     // whether tiles may be handed out one by one
-  double l2_bytes = 3600;  // that the L2 cache gives all SMs per cycle
+  double l2_bytes = 5200;  // that the L2 cache gives all SMs per cycle
   int leaving = -1;        // percent of the states that leave the L2 cache first; < 0: as estimated
 };
 
