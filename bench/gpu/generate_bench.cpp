@@ -218,6 +218,7 @@ constexpr Way kWays[] = {
     {"planned", [](Target&) {}},
     {"without parts", [](Target& target) { target.parts = false; }},
     {"without tiles", [](Target& target) { target.parts = false, target.tiles = Tiles::never; }},
+    {"wide strips", [](Target& target) { target.tiles = Tiles::wide_strips; }},
     {"in turns", [](Target& target) { target.tickets = false; }},
     {"any L2 rate", [](Target& target) { target.l2_bytes = 1e9; }},
     {"less L2 rate", [](Target& target) { target.l2_bytes = 2600; }},

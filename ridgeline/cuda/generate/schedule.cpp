@@ -231,6 +231,34 @@ std::vector<ProductPlan> weight_products(const NetStep& net, const Target& targe
   return best;
 }
 
+// Whether strips from layer `first` on can be wide.
+bool can_be_wide(const NetStep& net, const Target& target, int first) {
+  bool can = value_bytes(net.math) == 4 && number_bytes(net.math) == 2 &&
+             target.tiles != Tiles::never && first < int(net.layers.size());
+  for (size_t l = 0; l < net.layers.size(); ++l) {
+    can &= !net.layers[l].norm && (int(l) < first || net.layers[l].out() <= 256);
+    can &= l == 0 || int(l) < first || net.layers[l].in() <= 256;
+  }
+  return can;
+}
+
+// The product of a wide strip.
+ProductPlan wide_product(int64_t columns, int64_t depth, Math math, bool shared, int strips,
+                         const Target& target) {
+  ProductPlan plan{64, int(columns), int(depth)};
+  plan.tiled = plan.in_strip = true;
+  plan.shared = shared;
+  plan.nt = columns <= 64 ? 2 : columns <= 128 ? 4 : 8;
+  const int slabs = divide_up(chunks_of(depth, math), 2), width = 32 * plan.nt;
+  const double bytes = 128.0 * (width + (shared ? 0 : 64));
+  const double l2 =
+      bytes * std::max(1 / kBytesPerCycle, std::min(strips, target.blocks) / target.l2_bytes);
+  const double products = 64.0 * width * 2 * chunk_of(math) / tile_rate(math);
+  plan.cycles = kTileLatency + slabs * (std::max(l2, products) + kTileSlab) +
+                std::min(plan.nt, units(columns)) * kFurtherOutputs;
+  return plan;
+}
+
 }  // namespace
 
 ProductPlan strip_product(int strip_units, int64_t columns, int64_t depth, Math math, bool shared) {
@@ -268,6 +296,11 @@ int number_bytes(Math math) {
 int value_bytes(Math math) { return math == Math::fp64 ? 8 : 4; }
 
 int64_t scratch_bytes(const ProductPlan& plan, Math math) {
+  if (plan.in_strip) {
+    const int64_t rows = (plan.shared ? 0 : 64) + 32 * plan.nt;
+    const int slabs = divide_up(chunks_of(plan.depth, math), 2);
+    return 128 * rows * std::min(plan.ring, slabs) + 1024;
+  }
   if (plan.tiled) {
     const int64_t rows = 64 * plan.down, columns = 16 * plan.nt * (2 / plan.down);
     return 128 * ((rows + columns) * plan.ring + (math == Math::fp32 ? 2 * columns : 0)) + 1024;
@@ -291,6 +324,28 @@ int64_t norm_scratch_bytes(const NetStep& net, const Schedule& schedule) {
   return 2 * most * value_bytes(net.math);
 }
 
+namespace {
+// As shared_bytes(), for wide strips, in which the gradient of a layer's outputs replaces them.
+size_t wide_shared_bytes(const NetStep& net, const Schedule& schedule) {
+  const Math math = net.math;
+  constexpr int64_t kRows = 64, kAlign = 1024;
+  int64_t bytes = kAlign;
+  for (size_t l = size_t(schedule.chain); l < net.layers.size(); ++l) {
+    const int64_t width = net.layers[l].out();
+    bytes += kRows * up(width, 64) * number_bytes(math);  // outputs, or the last gradient
+    if (keeps_slopes(net.layers[l], math)) bytes += up(kRows * up(width, 16) * 4, kAlign);
+  }
+  bytes += up(kRows * up(net.layers.back().out(), 16) * value_bytes(math), kAlign);
+  bytes += 3 * kAlign;  // losses, hits, labels
+  bytes += up(kRows * net.target_columns() * value_bytes(math), kAlign);
+  int64_t scratch = 0;
+  for (const auto* plans : {&schedule.forward, &schedule.backward, &schedule.weights}) {
+    for (const ProductPlan& plan : *plans) scratch = std::max(scratch, scratch_bytes(plan, math));
+  }
+  return size_t(bytes + scratch + kAlign);
+}
+}  // namespace
+
 size_t shared_bytes(const NetStep& net, const Schedule& schedule) {
   const Math math = net.math;
   const int64_t rows = 16 * schedule.strip_units, number = number_bytes(math);
@@ -298,6 +353,7 @@ size_t shared_bytes(const NetStep& net, const Schedule& schedule) {
     return rows * (up(width, std::max(chunk_of(math), 16)) + 32 / number) * number;
   };
   const size_t last = net.layers.size() - 1;
+  if (schedule.wide) return wide_shared_bytes(net, schedule);
   int64_t bytes = 0, widest = 0;
   if (schedule.chain > 0 && over_batch(net.layers[size_t(schedule.chain) - 1])) {
     bytes += 2 * up(net.layers[size_t(schedule.chain) - 1].out(), 16) * value_bytes(math) + 256;
@@ -339,6 +395,7 @@ void deepen_rings(const NetStep& net, const Target& target, Schedule* schedule) 
 }
 
 Schedule choose_schedule(const NetStep& net, const Target& target, int chain) {
+  constexpr int kWideRows = 0;  // stands for wide strips
   const Math math = net.math;
   const int layers = int(net.layers.size());
   const int64_t batch = net.batch();
@@ -352,16 +409,24 @@ Schedule choose_schedule(const NetStep& net, const Target& target, int chain) {
   for (int l = 0; l < layers; ++l) lowest = over_batch(net.layers[size_t(l)]) ? l + 1 : lowest;
   for (int first = lowest; first <= layers; ++first) {
     if (chain >= 0 && first != chain) continue;
-    for (const int strip_units : {1, 2, 4}) {
-      if (strip_units > 1 && 16 * (strip_units / 2) >= batch) continue;
+    for (const int rows : {16, 32, 64, kWideRows}) {
+      const bool wide = rows == kWideRows;
+      const int strip_units = wide ? 4 : rows / 16;
+      if (wide ? !can_be_wide(net, target, first)
+               : strip_units > 1 && 16 * (strip_units / 2) >= batch) {
+        continue;
+      }
       Schedule now;
+      now.wide = wide;
       now.blocks = target.blocks;
       now.chain = first;
       now.strip_units = strip_units;
       now.strips = divide_up(int(batch), 16 * strip_units);
       const int rounds = divide_up(now.strips, now.blocks);
       now.weights = weights;
-      now.leaving = target.leaving >= 0 ? target.leaving : leaving_states(net);
+      now.leaving = target.leaving >= 0             ? target.leaving
+                    : target.tiles == Tiles::always ? 50
+                                                    : leaving_states(net);
       double cycles = kPhase + weight_cycles;
       for (int l = 0; l < layers; ++l) {
         const int64_t in = net.layers[size_t(l)].in(), out = net.layers[size_t(l)].out();
@@ -372,9 +437,12 @@ Schedule choose_schedule(const NetStep& net, const Target& target, int chain) {
           cycles += now.forward.back().cycles + now.backward.back().cycles;
           cycles += (l > 0 ? 2 : 1) * (kPhase - kLatency);
         } else {
-          now.forward.push_back(strip_product(strip_units, out, in, math, l > first));
-          now.backward.push_back(l > 0 ? strip_product(strip_units, in, out, math, true)
-                                       : ProductPlan{});
+          const auto product = [&](int64_t columns, int64_t depth, bool shared) {
+            return wide ? wide_product(columns, depth, math, shared, now.strips, target)
+                        : strip_product(strip_units, columns, depth, math, shared);
+          };
+          now.forward.push_back(product(out, in, l > first));
+          now.backward.push_back(l > 0 ? product(in, out, true) : ProductPlan{});
           cycles += rounds * (now.forward.back().cycles + now.backward.back().cycles);
         }
       }
@@ -388,7 +456,7 @@ Schedule choose_schedule(const NetStep& net, const Target& target, int chain) {
         cycles += backward_in_strip ? rounds * pass : kPhase + pass;
       }
       cycles += rounds * (kStripStage + 30.0 * strip_units * double(net.layers.back().out()) / 32);
-      now.cycles = cycles;
+      now.cycles = cycles - (wide && target.tiles == Tiles::wide_strips ? 1e9 : 0);
       if (shared_bytes(net, now) > target.shared_bytes) continue;
       if (now.cycles < best.cycles) best = std::move(now);
     }
@@ -396,7 +464,8 @@ Schedule choose_schedule(const NetStep& net, const Target& target, int chain) {
   // The sums of a norm would depend on which block took which tile.
   int tiles = 0;
   for (const ProductPlan& plan : best.weights) tiles += plan.tiles;
-  best.takes_tickets = tiles > target.blocks && net.norm == nullptr && target.tickets;
+  best.takes_tickets = (tiles > target.blocks || target.tiles == Tiles::always) &&
+                       net.norm == nullptr && target.tickets;
   if (best.refusal.empty()) deepen_rings(net, target, &best);
   return best;
 }

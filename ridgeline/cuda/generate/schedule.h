@@ -9,9 +9,9 @@
 
 namespace ridgeline::cuda::generate {
 
-// Whether grid products go through shared memory. `always` is for tests; all layers are then phases
-// of the grid.
-enum class Tiles : uint8_t { never, where_faster, always };
+// Whether products go through shared memory. The others are for tests: with `always` all layers are
+// phases of the grid, with `wide_strips` all layers are in wide strips if they can be.
+enum class Tiles : uint8_t { never, where_faster, always, wide_strips };
 
 // The device that the function is generated for.
 struct Target {
@@ -32,6 +32,8 @@ struct ProductPlan {
   int down = 1;  // vertically adjacent groups of a block (grid products)
   // Computed by warpgroups from shared memory (grid products); `down` counts those.
   bool tiled = false;
+  bool in_strip = false;  // of a wide strip
+  bool shared = false;    // the rows of a strip are in shared memory
   int parts = 1;  // parts of the depth, which several blocks sum; they are added after a barrier
   int tiles = 0;  // tiles for blocks to take; each part counts as a tile
   double cycles = 0;  // estimated
@@ -51,7 +53,8 @@ struct Schedule {
   int chain = 0;
   int strip_units = 1;  // units of 16 rows per strip
   int strips = 0;
-  int leaving = 0;  // percent of weights' states that leave the L2 cache first
+  bool wide = false;  // strips of 64 rows whose products are tiled
+  int leaving = 0;    // percent of weights' states that leave the L2 cache first
   // Whether blocks take the next tile of the gradients of weights that is left, instead of turns.
   bool takes_tickets = false;
   std::vector<ProductPlan> forward, backward, weights;  // by layer; backward[0] is empty

@@ -12,7 +12,7 @@ Source Writer::run() {
   source.text = std::move(text_);
   source.arguments = std::move(arguments_);
   source.workspace_bytes = size_t(up(int64_t(space_.end()), 256));
-  source.shared_bytes = size_t(up(int64_t(shared_.end()), 16));
+  source.shared_bytes = size_t(up(int64_t(shared_.end()), 16)) + (plan_.wide ? 1024 : 0);
   source.blocks = plan_.blocks;
   return source;
 }
@@ -82,7 +82,7 @@ void Writer::lay_out() {
   for (size_t l = 0; l < layers_; ++l) {
     if (!plan_.in_strip(l)) continue;
     if (hidden(l)) {
-      in_shared("Number", fmt::format("y{}", l), rows * y_ld(l), number_bytes(math()));
+      in_shared("Number", fmt::format("y{}", l), strip_count(width(l)), number_bytes(math()));
       if (slopes(l)) {
         in_shared("Number", fmt::format("s{}", l), rows * up(width(l), 16), number_bytes(math()));
       }
@@ -92,7 +92,9 @@ void Writer::lay_out() {
         in_shared("Value", fmt::format("r{}", l), rows, value);
       }
     }
-    if (dy_rows_shared(l)) widest = std::max(widest, strip_depth(width(l)));
+    if (dy_rows_shared(l) && !(plan_.wide && hidden(l))) {
+      widest = std::max(widest, strip_count(width(l)));
+    }
   }
   for (size_t l = 0; l < layers_; ++l) {
     if (!copies_statistics(l)) continue;
@@ -100,8 +102,8 @@ void Writer::lay_out() {
     in_shared("Value", fmt::format("own_r{}", l), up(width(l), 16), value);
   }
   if (widest > 0) {
-    in_shared("Number", "da", rows * widest, number_bytes(math()));
-    in_shared("Number", "db", rows * widest, number_bytes(math()));
+    in_shared("Number", "da", widest, number_bytes(math()));
+    if (!plan_.wide) in_shared("Number", "db", widest, number_bytes(math()));
   }
   if (plan_.chain < int(layers_)) {
     in_shared("Value", "outputs", rows * up(width(layers_ - 1), 16), value);
@@ -189,6 +191,10 @@ void Writer::kernel() {
   step_loop();
   close();
   std::string pointers = "  char* const space = global<char>(args.space);\n";
+  if (plan_.wide) {
+    pointers +=
+        "  char* const aligned = shared + (-u32(__cvta_generic_to_shared(shared)) & 1023);\n";
+  }
   pointers += pointers_;
   text_.insert(where, pointers);
 }
@@ -255,7 +261,7 @@ void Writer::begin() {
   line("// Operands as products read them, padded with zeros.");
   line("const int thread = block * kThreads + int(threadIdx.x);");
   line("clear(reinterpret_cast<uint4*>(shared), {}, int(threadIdx.x), kThreads);",
-       up(int64_t(shared_.end()), 16) / 16);
+       (up(int64_t(shared_.end()), 16) + (plan_.wide ? 1024 : 0)) / 16);
   line("clear(reinterpret_cast<uint4*>(space + {}), {}, thread, kBlocks * kThreads);", zero_from_,
        (zero_to_ - zero_from_) / 16);
   line("barrier.arrive();");

@@ -10,6 +10,23 @@ namespace ridgeline::generated {
 
 __host__ __device__ constexpr int whole_units(int extent) { return (extent + 15) / 16 * 16; }
 
+// The kLd of operands that wgmma reads from shared memory: slabs of 64 rows of 128 bytes.
+constexpr int kInSlabs = -1;
+
+// Where element (row, column) of an operand with rows of kLd values lies. Rows of slabs are in the
+// order that gives each lane the results of a unit that Block holds, with the 128-byte swizzle.
+template <typename Number, int kLd>
+__device__ inline int place(int row, int column) {
+  if constexpr (kLd != kInSlabs) {
+    return row * kLd + column;
+  } else {
+    constexpr int kUnit = 16 / int(sizeof(Number)), kRow = 8 * kUnit;
+    const int at = (row & ~15) | (row & 1) << 3 | (row & 15) >> 1;
+    return column / kRow * 64 * kRow + at * kRow + ((column % kRow / kUnit) ^ (at & 7)) * kUnit +
+           column % kUnit;
+  }
+}
+
 // A matrix of values for products: rows of kLd values and, for the products that give weight
 // gradients, its transpose (with the batch along rows of kTransposedLd values). Either may be
 // absent (null).
@@ -40,7 +57,7 @@ __device__ inline void store_block(const Matrix<Math>& to, int row, int column,
   if (to.rows != nullptr) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      Number* at = to.rows + (row + r - to.first) * kLd + column;
+      Number* at = to.rows + place<Number, kLd>(row + r - to.first, column);
       if constexpr (sizeof(Number) == 8) {
         reinterpret_cast<Pack<Number, 2>*>(at)[0] = {{n[r][0], n[r][1]}};
         reinterpret_cast<Pack<Number, 2>*>(at)[1] = {{n[r][2], n[r][3]}};
@@ -226,7 +243,7 @@ struct Backward {
       if constexpr (L::kSlopes) {
         state.from[r] = Four<Number>::load(slopes + (row + r - dy.first) * L::kSlopeLd + column);
       } else if constexpr (L::kActivation != ActivationFn::none) {
-        state.from[r] = Four<Number>::load(y + (row + r - dy.first) * L::kLd + column);
+        state.from[r] = Four<Number>::load(y + place<Number, L::kLd>(row + r - dy.first, column));
       }
     }
     return state;
@@ -308,12 +325,13 @@ class Gather {
   Matrix<Math> x;
 
   __device__ void run(int first, int stride) const {
-    if constexpr (kDown * kAcross >= 4096) {
+    if constexpr (kDown * kAcross >= 1024) {
       if (first >= kTasks) return;
       Samples now = load(first);
 #pragma unroll 1
       for (int task = first; task < kTasks; task += stride) {
-        const Samples next = load(min(task + stride, kTasks - 1));
+        Samples next{};
+        if (task + stride < kTasks) next = load(task + stride);
         store(task, now);
         now = next;
       }

@@ -67,7 +67,8 @@ class Tiled {
   static constexpr int kTiles = kRowTiles * kColumnTiles * kParts;
   static constexpr int kSlabs = (S::kChunks + 1) / 2;  // of all parts
   static constexpr int kPartSlabs = (kSlabs + kParts - 1) / kParts;
-  static constexpr int kSlabBytes = 128 * (kRows + kColumns);
+  static constexpr int kCopied = S::kShared ? 0 : kRows;  // rows of a that are copied
+  static constexpr int kSlabBytes = 128 * (kCopied + kColumns);
   static_assert(kThreads == 256 && S::kSplit == 1 && S::kMt == 1 && S::kRing >= 4);
   // In fp32 a and b are split, in tf32 gradients a is rounded. a then goes through registers, and
   // the small parts of b lie behind the slabs, for two slabs.
@@ -105,8 +106,8 @@ class Tiled {
     order.pass(kTiles);
   }
 
- private:
-  static constexpr int kEach = (kRows + kColumns) / 32;  // copies per thread and slab
+ protected:
+  static constexpr int kEach = (kCopied + kColumns) / 32;  // copies per thread and slab
   template <typename E>
   static constexpr int kAhead = E::kAhead < S::kNt ? E::kAhead : S::kNt;
 
@@ -132,10 +133,10 @@ class Tiled {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const int high = ((thread >> 3) & 16) + 32 * i;
-      const bool of_a = 32 * i < kRows;
-      const int row =
-          of_a ? min(tile / kColumnTiles * kRows + high + a_row, 16 * kRowUnits - 1)
-               : min(tile % kColumnTiles * kColumns + high - kRows + b_row, 16 * kColumnUnits - 1);
+      const bool of_a = 32 * i < kCopied;
+      const int row = of_a ? min(tile / kColumnTiles * kRows + high + a_row, 16 * kRowUnits - 1)
+                           : min(tile % kColumnTiles * kColumns + high - kCopied + b_row,
+                                 16 * kColumnUnits - 1);
       const Number* at = of_a ? a + i64(row) * S::kLda : b + i64(row) * S::kLdb;
       from_[i] = reinterpret_cast<const char*>(at) + 16 * (thread & 7);
     }
@@ -155,11 +156,13 @@ class Tiled {
     for (int i = 0; i < kEach; ++i)
       copy_async(to + 4096 * i, real ? from_[i] + (first_ + slab) * 128 : from_[i], real ? 16 : 0);
   }
-  __device__ void multiply() {
+  // `shared_a` has the slabs of a if S::kShared.
+  __device__ void multiply(const Number* shared_a = nullptr) {
 #pragma unroll
     for (int i = 0; i < 8 * S::kNt; ++i) d_[i] = 0.0f;
-    const u32 a = slabs_ + 128 * 64 * (group() / kAcross);
-    const u32 b = slabs_ + 128 * (kRows + kWidth * (group() % kAcross));
+    const u32 a = (S::kShared ? u32(__cvta_generic_to_shared(shared_a)) : slabs_) +
+                  128 * 64 * (group() / kAcross);
+    const u32 b = slabs_ + 128 * (kCopied + kWidth * (group() % kAcross));
 #pragma unroll 1
     for (int slab = 0; slab < count_; ++slab) {
       wait_copies<S::kRing - 3>();
@@ -177,7 +180,8 @@ class Tiled {
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < 128; k += 32)
-          Wgmma<Math, kWidth>::add(d_, wgmma_rows(a + at + k), wgmma_rows(b + at + k));
+          Wgmma<Math, kWidth>::add(d_, wgmma_rows(a + (S::kShared ? 128 * kRows * slab : at) + k),
+                                   wgmma_rows(b + at + k));
         wgmma_commit();
         wgmma_wait<1>();
       }
@@ -190,7 +194,7 @@ class Tiled {
   __device__ void split_b(int slab) const {
     const int thread = thread_of(), row = thread >> 3;
     const u32 own = 128 * row + 16 * ((thread & 7) ^ (row & 7));
-    const u32 large = slabs_ + slab % S::kRing * kSlabBytes + 128 * kRows + own;
+    const u32 large = slabs_ + slab % S::kRing * kSlabBytes + 128 * kCopied + own;
     const u32 small = slabs_ + S::kRing * kSlabBytes + slab % 2 * kSmallBytes + own;
 #pragma unroll
     for (int i = 0; i < kColumns / 32; ++i) {
@@ -260,6 +264,37 @@ class Tiled {
   int first_ = 0, count_ = 0;  // slabs of the part
   const char* from_[kEach];
   float d_[8 * S::kNt];
+};
+
+// One block computes all columns of one strip of 64 rows, like Strip, by two warpgroups. Operands
+// of the next product are copied while results are stored.
+template <typename S, int kRowUnits, int kColumnUnits, typename E>
+class WideStrip : Tiled<S, kRowUnits, kColumnUnits, 1> {
+  using Base = Tiled<S, kRowUnits, kColumnUnits, 1>;
+
+ public:
+  using Number = typename Base::Number;
+  static_assert(Base::kColumnTiles == 1);
+
+  __device__ explicit WideStrip(void* scratch)
+      : Base((u32(__cvta_generic_to_shared(scratch)) + 1023) & ~1023u) {}
+  // Called after a block barrier that follows the last use of `scratch`; `a` is memory's, unless
+  // S::kShared.
+  __device__ void prefetch(const Number* a, const Number* b, int strip) {
+    Base::start(a, b, strip);
+  }
+  // `a` is the strip's in shared memory if S::kShared.
+  __device__ void multiply(const Number* a, int strip, const E& e) {
+#pragma unroll
+    for (int unit = 0; unit < kAhead; ++unit) states_[unit] = Base::prepare(strip, unit, e);
+    Base::multiply(a);
+    __syncthreads();  // the slabs are free for the next product
+  }
+  __device__ void finish(int strip, const E& e) { Base::hand_over(strip, e, states_); }
+
+ private:
+  static constexpr int kAhead = Base::template kAhead<E>;
+  typename E::State states_[kAhead];
 };
 
 }  // namespace ridgeline::generated
