@@ -378,11 +378,18 @@ void plan_all(const char* word, const char* only) {
     if (word != nullptr && std::strstr(net.name, word) == nullptr) continue;
     for (const auto& [name, precision] : kTimedPrecisions) {
       if (only != nullptr && std::strcmp(only, name) != 0) continue;
-      const auto made = make(net.net, precision, {}, -1);
-      if (made == nullptr) continue;
-      fmt::print("{} {}: est {:.1f} us, {} MB, {} KB shared; {}\n", net.name, name,
-                 made->schedule.cycles / 1755, made->source.workspace_bytes >> 20,
-                 made->source.shared_bytes >> 10, describe(*made));
+      std::vector<std::string> before;
+      for (const Way& way : kWays) {
+        Target target;
+        way.change(target);
+        const auto made = make(net.net, precision, target, -1);
+        if (made == nullptr || std::ranges::count(before, made->source.text) > 0) continue;
+        before.push_back(made->source.text);
+        fmt::print("{} {} {}: est {:.1f} us, {} MB, {} KB shared; {}\n", net.name, name, way.name,
+                   made->schedule.cycles / 1755, made->source.workspace_bytes >> 20,
+                   made->source.shared_bytes >> 10, describe(*made));
+        if (only == nullptr) break;
+      }
     }
   }
 }

@@ -79,6 +79,8 @@ TEST(Generate, SourcesCompile) {
         .floats = true,
         .target_columns = 3,
         .loss_fn = LossFn::quantile},
+       Precision::bf16},
+      {{.name = "long", .batch = 8192, .widths = {28, 256, 200, 1}, .update = "adam", .mse = true},
        Precision::bf16}};
   for (const auto& [net, precision] : nets) {
     SCOPED_TRACE(net.name);
@@ -184,7 +186,8 @@ void walk_random_nets(cuda::CudaRuntime& gpu, Tiles tiles, int64_t otherwise) {
   const int64_t first = from_environment("RIDGELINE_RANDOM_SEED", 1);
   std::vector<Case> cases;
   for (int64_t seed = first; seed < first + count; ++seed) {
-    const Precision precision = kPrecisions[seed % (tiles == Tiles::always ? 4 : 5)];
+    const int of = tiles == Tiles::always ? 4 : tiles == Tiles::wide_strips ? 2 : 5;
+    const Precision precision = kPrecisions[seed % of];
     cases.push_back(case_of(random_net(uint32_t(seed), precision), precision));
   }
   compile_ahead(cases, gpu, tiles);
@@ -207,6 +210,27 @@ TEST_F(CudaGenerate, RandomNetsAgreeWithTheOracle) {
 // Networks small enough for the oracle are too small for tiles to be faster.
 TEST_F(CudaGenerate, RandomNetsInTilesAgreeWithTheOracle) {
   walk_random_nets(gpu(), Tiles::always, 20);
+}
+TEST_F(CudaGenerate, RandomNetsInWideStripsAgreeWithTheOracle) {
+  walk_random_nets(gpu(), Tiles::wide_strips, 20);
+}
+
+// Long batches, whose samples are gathered ahead and whose gradients are sums of parts.
+TEST_F(CudaGenerate, LongBatchesAgreeWithTheOracle) {
+  for (const Precision precision :
+       {Precision::bf16, Precision::fp16, Precision::tf32, Precision::fp32}) {
+    const bool half = size_of(storage(precision)) == 2;
+    for (const Tiles tiles : {Tiles::where_faster, Tiles::always, Tiles::wide_strips}) {
+      TrainingNet net{.name = "long", .batch = 1000, .widths = {784, 70, 10}, .update = "momentum"};
+      net.steps = 2;
+      net.masters = half;
+      const Case c = case_of(net, precision);
+      SCOPED_TRACE(fmt::format("{}, tiles {}", name(precision), int(tiles)));
+      Exercised exercised;
+      walk(c, {cuda::generated_kernel("cuda.program.persistent", tiles)}, gpu(), exercised);
+      EXPECT_EQ(exercised["cuda.program.persistent"], 1);
+    }
+  }
 }
 
 }  // namespace

@@ -443,7 +443,7 @@ Schedule choose_schedule(const NetStep& net, const Target& target, int chain) {
           };
           now.forward.push_back(product(out, in, l > first));
           now.backward.push_back(l > 0 ? product(in, out, true) : ProductPlan{});
-          cycles += rounds * (now.forward.back().cycles + now.backward.back().cycles);
+          now.strip_cycles += rounds * (now.forward.back().cycles + now.backward.back().cycles);
         }
       }
       for (int l = 0; l < layers; ++l) {
@@ -455,8 +455,10 @@ Schedule choose_schedule(const NetStep& net, const Target& target, int chain) {
         cycles += forward_in_strip ? rounds * pass : kPhase + pass;
         cycles += backward_in_strip ? rounds * pass : kPhase + pass;
       }
-      cycles += rounds * (kStripStage + 30.0 * strip_units * double(net.layers.back().out()) / 32);
-      now.cycles = cycles - (wide && target.tiles == Tiles::wide_strips ? 1e9 : 0);
+      now.strip_cycles +=
+          rounds * (kStripStage + 30.0 * strip_units * double(net.layers.back().out()) / 32);
+      now.cycles =
+          cycles + now.strip_cycles - (wide && target.tiles == Tiles::wide_strips ? 1e9 : 0);
       if (shared_bytes(net, now) > target.shared_bytes) continue;
       if (now.cycles < best.cycles) best = std::move(now);
     }

@@ -53,8 +53,9 @@ struct Schedule {
   int chain = 0;
   int strip_units = 1;  // units of 16 rows per strip
   int strips = 0;
-  bool wide = false;  // strips of 64 rows whose products are tiled
-  int leaving = 0;    // percent of weights' states that leave the L2 cache first
+  double strip_cycles = 0;  // estimated, of a block for its strips
+  bool wide = false;        // strips of 64 rows whose products are tiled
+  int leaving = 0;          // percent of weights' states that leave the L2 cache first
   // Whether blocks take the next tile of the gradients of weights that is left, instead of turns.
   bool takes_tickets = false;
   std::vector<ProductPlan> forward, backward, weights;  // by layer; backward[0] is empty

@@ -249,13 +249,13 @@ void Writer::begin() {
   }
   norm_pointers();
   take_targets();
-  line("const auto take_batch = [&](const Places& at, i64 t, int first_warp, int warps) {{");
-  line("  Gather<M, kBatch, {}, {}, kTransposedLd, {}>{{set, order + first + (begin + t) * kBatch,",
-       net_.layers[0].in(), depth(net_.layers[0].in()), sample);
+  line("const auto batch_of = [&](const Places& at, i64 t) {{");
   line(
-      "      {}, {}, {{at.x() + (t & 1) * {}, at.xt() + (t & 1) * {}, 0}}}}.run(first_warp, "
-      "warps);",
-      number(net_.inputs->scale), number(net_.inputs->shift), x_rows_, x_transposed_);
+      "  return Gather<M, kBatch, {}, {}, kTransposedLd, {}>{{set, order + first + (begin + t) * "
+      "kBatch,",
+      net_.layers[0].in(), depth(net_.layers[0].in()), sample);
+  line("      {}, {}, {{at.x() + (t & 1) * {}, at.xt() + (t & 1) * {}, 0}}}};",
+       number(net_.inputs->scale), number(net_.inputs->shift), x_rows_, x_transposed_);
   line("}};");
   line("");
   line("// Operands as products read them, padded with zeros.");
@@ -272,7 +272,7 @@ void Writer::begin() {
     line("take_weights<M, Kept, {}, {}, {}, {}>({}, {}, thread, kBlocks * kThreads);", width(l),
          net_.layers[l].in(), depth(net_.layers[l].in()), depth(width(l)), kept_[l], weights_[l]);
   }
-  line("take_batch(at, 0, block * kWarps + warp_of(), kBlocks * kWarps);");
+  line("batch_of(at, 0).run(block * kWarps + warp_of(), kBlocks * kWarps);");
   close();
   line("barrier.arrive();");
   line("barrier.wait();");

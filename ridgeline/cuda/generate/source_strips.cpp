@@ -133,6 +133,30 @@ void Writer::wide_strip_products(const std::vector<Stage>& all) {
   if (lowest_in_strip() >= layers_) loss();
 }
 
+// Blocks without a strip gather while the others are busy, and then all of them do the rest.
+void Writer::gather_next() {
+  constexpr double kUnitCycles = 100;  // of a block for a unit of samples
+  const double all = double(units(net_.batch())) * units(net_.layers[0].in());
+  const int idle = plan_.blocks - plan_.strips;
+  const double alone = gathers_apart() ? 1
+                       : all < 1024    ? 0
+                                       : idle * plan_.strip_cycles / (kUnitCycles * all);
+  line("// Meanwhile the next batch.");
+  open("if (t + 1 < args.steps)");
+  line("const auto next = batch_of(at, t + 1);");
+  if (alone >= 0.05) {
+    line("constexpr int kAlone = {} * next.kTasks / 100;", std::min(100, int(100 * alone)));
+    line("if (block >= kStrips) {{");
+    line("  next.run((block - kStrips) * kWarps + warp_of(), {} * kWarps, kAlone);", idle);
+    line("}}");
+  }
+  if (alone < 1) {
+    line("next.run({}block * kWarps + warp_of(), kBlocks * kWarps);",
+         alone >= 0.05 ? "kAlone + " : "");
+  }
+  close();
+}
+
 void Writer::strips() {
   const std::vector<Stage> all = stages();
   line("// Strips of {} rows, a block each.", 16 * plan_.strip_units);
@@ -187,18 +211,7 @@ void Writer::strips() {
   }
   close();
   if (plan_.takes_tickets) line("if (block == 0 && threadIdx.x == 0) *at.tickets() = 0;");
-  line("// Meanwhile the next batch.");
-  if (gathers_apart()) {
-    line("if (t + 1 < args.steps && block >= kStrips) {{");
-    line(
-        "  take_batch(at, t + 1, (block - kStrips) * kWarps + warp_of(), (kBlocks - kStrips) * "
-        "kWarps);");
-    line("}}");
-  } else {
-    line(
-        "if (t + 1 < args.steps) take_batch(at, t + 1, block * kWarps + warp_of(), kBlocks * "
-        "kWarps);");
-  }
+  gather_next();
   close();
   const bool more = normed_below_strips() && !norm_backward_in_strip(size_t(plan_.chain) - 1);
   sync_before_gradients(plan_.chain <= 1 && !more);

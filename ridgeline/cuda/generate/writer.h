@@ -337,6 +337,7 @@ class Writer {
 
   void loss();
 
+  void gather_next();
   void strips();
   void strip_products(const std::vector<Stage>& all);
   void wide_strip_products(const std::vector<Stage>& all);

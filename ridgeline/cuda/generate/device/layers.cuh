@@ -324,19 +324,20 @@ class Gather {
   double scale, shift;
   Matrix<Math> x;
 
-  __device__ void run(int first, int stride) const {
+  // Tasks `first`, `first + stride`, and so on, before `end`.
+  __device__ void run(int first, int stride, int end = kTasks) const {
     if constexpr (kDown * kAcross >= 1024) {
-      if (first >= kTasks) return;
+      if (first >= end) return;
       Samples now = load(first);
 #pragma unroll 1
-      for (int task = first; task < kTasks; task += stride) {
+      for (int task = first; task < end; task += stride) {
         Samples next{};
-        if (task + stride < kTasks) next = load(task + stride);
+        if (task + stride < end) next = load(task + stride);
         store(task, now);
         now = next;
       }
     } else {
-      for (int task = first; task < kTasks; task += stride) store(task, load(task));
+      for (int task = first; task < end; task += stride) store(task, load(task));
     }
   }
 
