@@ -135,7 +135,7 @@ void Writer::wide_strip_products(const std::vector<Stage>& all) {
 
 // Blocks without a strip gather while the others are busy, and then all of them do the rest.
 void Writer::gather_next() {
-  constexpr double kUnitCycles = 100;  // of a block for a unit of samples
+  constexpr double kUnitCycles = 200;  // of a block for a unit of samples
   const double all = double(units(net_.batch())) * units(net_.layers[0].in());
   const int idle = plan_.blocks - plan_.strips;
   const double alone = gathers_apart() ? 1
