@@ -219,11 +219,11 @@ constexpr Way kWays[] = {
     {"without parts", [](Target& target) { target.parts = false; }},
     {"without tiles", [](Target& target) { target.parts = false, target.tiles = Tiles::never; }},
     {"wide strips", [](Target& target) { target.tiles = Tiles::wide_strips; }},
+    {"rings of 5", [](Target& target) { target.ring = 5; }},
+    {"rings of 7", [](Target& target) { target.ring = 7; }},
     {"in turns", [](Target& target) { target.tickets = false; }},
-    {"any L2 rate", [](Target& target) { target.l2_bytes = 1e9; }},
     {"less L2 rate", [](Target& target) { target.l2_bytes = 2600; }},
     {"all states stay", [](Target& target) { target.leaving = 0; }},
-    {"half leave", [](Target& target) { target.leaving = 50; }},
     {"most leave", [](Target& target) { target.leaving = 85; }},
 };
 

@@ -27,7 +27,7 @@ constexpr double kPhase = 3200, kLatency = 800, kStripStage = 500, kBytesPerCycl
 constexpr double kStripBytes = 26;  // per cycle, with the few loads that a block has in flight
 constexpr double kOutputs = 60, kStripOutputs = 40;
 // Per cycle and SM, for what updates fetch and store, in the L2 cache and beyond it.
-constexpr double kStreamBytes = 30, kMemoryBytes = 16;
+constexpr double kStreamBytes = 30, kMemoryBytes = 18;
 // What each of several units of a warp needs to store its results by rows and transposed.
 constexpr double kFurtherOutputs = 250;
 // In sums of many chunks loads take longer than their share of the L1 cache's rate, and each turn
@@ -39,7 +39,11 @@ double length_of(int chunks) { return std::clamp((chunks - 4) / 16.0, 0.0, 1.0);
 constexpr double kLatePhase = 3 * kPhase;
 constexpr double kPartial = 250;                        // per unit whose sums are stored unreduced
 constexpr double kTileSlab = 100, kTileLatency = 1200;  // for a product from shared memory
-double tile_rate(Math math) { return math == Math::fp32 ? 280 : math == Math::tf32 ? 700 : 1400; }
+double tile_rate(Math math) { return math == Math::fp32 ? 250 : math == Math::tf32 ? 700 : 1400; }
+// What a slab takes beside its products: much if operands go through registers.
+double slab_cycles(Math math, bool of_gradients) {
+  return math == Math::fp32 ? 700 : math == Math::tf32 && of_gradients ? 500 : kTileSlab;
+}
 // The shortest sums of fp32 products that are made from tf32 numbers: their factors' errors must be
 // less than what the rounding of such sums may be.
 constexpr int64_t kLeastSplitDepth = 64;
@@ -50,7 +54,7 @@ int chunks_of(int64_t depth, Math math) { return divide_up(int(depth), chunk_of(
 
 // The candidates that a warpgroup computes from shared memory.
 void tiled_products(int64_t rows, int64_t columns, int64_t depth, Math math, double each_unit,
-                    const Target& target, const std::vector<int>& splits,
+                    bool of_gradients, const Target& target, const std::vector<int>& splits,
                     std::vector<ProductPlan>* all) {
   const int slabs = divide_up(chunks_of(depth, math), 2);
   struct Tile {
@@ -71,7 +75,7 @@ void tiled_products(int64_t rows, int64_t columns, int64_t depth, Math math, dou
       plan.tiles = tiles * parts;
       const double l2 = bytes * std::max(1 / kBytesPerCycle,
                                          std::min(plan.tiles, target.blocks) / target.l2_bytes);
-      const double each_slab = std::max(l2, products) + kTileSlab;
+      const double each_slab = std::max(l2, products) + slab_cycles(math, of_gradients);
       plan.cycles = divide_up(slabs, parts) * each_slab + kTileLatency +
                     nt * (parts > 1 ? kPartial : std::max(each_unit, kFurtherOutputs));
       all->push_back(plan);
@@ -82,11 +86,11 @@ void tiled_products(int64_t rows, int64_t columns, int64_t depth, Math math, dou
 // Candidates for splitting a product over the grid. `cycles` is for one tile; each_unit is the cost
 // of what is done with 16 x 16 results.
 std::vector<ProductPlan> grid_products(int64_t rows, int64_t columns, int64_t depth, Math math,
-                                       const Target& target, Tiles tiles, double each_unit,
-                                       const std::vector<int>& splits = {1}) {
+                                       bool of_gradients, const Target& target, Tiles tiles,
+                                       double each_unit, const std::vector<int>& splits = {1}) {
   std::vector<ProductPlan> all;
   if (tiles != Tiles::never) {
-    tiled_products(rows, columns, depth, math, each_unit, target, splits, &all);
+    tiled_products(rows, columns, depth, math, each_unit, of_gradients, target, splits, &all);
   }
   if (tiles == Tiles::always) return all;
   const bool full_precision = math == Math::fp32 || math == Math::fp64;
@@ -135,13 +139,13 @@ Tiles tiles_of(const Target& target, Math math, int64_t depth) {
 }
 
 // The fastest candidate in a phase of its own.
-ProductPlan grid_product(int64_t rows, int64_t columns, int64_t depth, Math math,
+ProductPlan grid_product(int64_t rows, int64_t columns, int64_t depth, Math math, bool of_gradients,
                          const Target& target) {
   const auto cost = [&](const ProductPlan& plan) {
     return divide_up(plan.tiles, target.blocks) * plan.cycles + 0.1 * plan.tiles;
   };
-  const auto all =
-      grid_products(rows, columns, depth, math, target, tiles_of(target, math, depth), kOutputs);
+  const auto all = grid_products(rows, columns, depth, math, of_gradients, target,
+                                 tiles_of(target, math, depth), kOutputs);
   ProductPlan best = *std::min_element(
       all.begin(), all.end(), [&](const auto& a, const auto& b) { return cost(a) < cost(b); });
   best.cycles = cost(best);
@@ -156,16 +160,12 @@ double update_bytes(const NetStep& net) {
          2.0 * number_bytes(net.math);
 }
 
-// The percentage of the states that are to leave the L2 cache first, so that the rest stays there
-// with what products read.
+// The percentage of the states that are to leave the L2 cache first. By measurements it holds about
+// half of its 50 MB for all SMs, and what products read stays there best if most states leave.
 int leaving_states(const NetStep& net) {
-  constexpr double kCache = 36e6;  // of the 50 MB
   double weights = 0;
   for (const NetLayer& layer : net.layers) weights += double(layer.out()) * double(layer.in());
-  const double copies = weights * 2 * number_bytes(net.math);
-  const double states = weights * (update_bytes(net) / 2 - number_bytes(net.math));
-  if (copies + states < kCache) return 0;
-  return int(std::clamp(100 * (1 - (kCache - copies) / states), 5.0, 95.0));
+  return weights * update_bytes(net) / 2 > 20e6 ? 85 : 0;
 }
 
 // The products for the gradients of all weights, which share a phase. For each limit on the cycles
@@ -176,15 +176,14 @@ std::vector<ProductPlan> weight_products(const NetStep& net, const Target& targe
   std::vector<double> limits;
   const Tiles tiles = tiles_of(target, net.math, net.batch());
   const double bytes = update_bytes(net);
-  const double outside = 0.01 * leaving_states(net);
-  const double rate = 1 / (outside / kMemoryBytes + (1 - outside) / kStreamBytes);
+  const double rate = leaving_states(net) > 0 ? kMemoryBytes : kStreamBytes;
   // A norm needs whole gradients.
   const std::vector<int> splits = net.norm != nullptr || !target.parts
                                       ? std::vector{1}
                                       : std::vector{1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
   for (const NetLayer& layer : net.layers) {
-    ways.push_back(grid_products(layer.out(), layer.in(), net.batch(), net.math, target, tiles,
-                                 kWarps * 256 * bytes / rate, splits));
+    ways.push_back(grid_products(layer.out(), layer.in(), net.batch(), net.math, true, target,
+                                 tiles, kWarps * 256 * bytes / rate, splits));
     if (tiles == Tiles::always &&
         std::ranges::any_of(ways.back(), [](const auto& plan) { return plan.parts > 1; })) {
       std::erase_if(ways.back(), [](const auto& plan) { return plan.parts == 1; });
@@ -303,7 +302,10 @@ int64_t scratch_bytes(const ProductPlan& plan, Math math) {
   }
   if (plan.tiled) {
     const int64_t rows = 64 * plan.down, columns = 16 * plan.nt * (2 / plan.down);
-    return 128 * ((rows + columns) * plan.ring + (math == Math::fp32 ? 2 * columns : 0)) + 1024;
+    const int slabs = divide_up(divide_up(chunks_of(plan.depth, math), 2), plan.parts);
+    // The small parts of split numbers lie behind the whole ring.
+    const int ring = math == Math::fp32 ? plan.ring : std::min(plan.ring, slabs);
+    return 128 * ((rows + columns) * ring + (math == Math::fp32 ? 2 * columns : 0)) + 1024;
   }
   return plan.split > 1 ? int64_t{kWarps} * plan.mt * plan.nt * 256 * value_bytes(math) : 0;
 }
@@ -380,9 +382,9 @@ size_t shared_bytes(const NetStep& net, const Schedule& schedule) {
   return size_t(bytes + scratch + 1024);
 }
 
-// Makes the rings of tiled products as deep as shared memory allows.
+// Makes the rings of tiled products as deep as they may be.
 void deepen_rings(const NetStep& net, const Target& target, Schedule* schedule) {
-  for (int ring = 7; ring >= 4; --ring) {
+  for (int ring = target.ring; ring >= 4; --ring) {
     for (auto* plans : {&schedule->forward, &schedule->backward, &schedule->weights}) {
       for (ProductPlan& plan : *plans) {
         if (!plan.tiled) continue;
@@ -431,8 +433,8 @@ Schedule choose_schedule(const NetStep& net, const Target& target, int chain) {
       for (int l = 0; l < layers; ++l) {
         const int64_t in = net.layers[size_t(l)].in(), out = net.layers[size_t(l)].out();
         if (l < first) {
-          now.forward.push_back(grid_product(batch, out, in, math, target));
-          now.backward.push_back(l > 0 ? grid_product(batch, in, out, math, target)
+          now.forward.push_back(grid_product(batch, out, in, math, false, target));
+          now.backward.push_back(l > 0 ? grid_product(batch, in, out, math, true, target)
                                        : ProductPlan{});
           cycles += now.forward.back().cycles + now.backward.back().cycles;
           cycles += (l > 0 ? 2 : 1) * (kPhase - kLatency);

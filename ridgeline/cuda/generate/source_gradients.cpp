@@ -72,13 +72,7 @@ void Writer::gradients() {
   line("}}");
   if (net_.norm != nullptr) clip();
   if (net_.norm != nullptr || plan_.late_updates()) late_updates();
-  if (gathers_apart()) return sync();
-  // All blocks will wait for the samples of the batch after the next one.
-  const int64_t bytes = net_.layers[0].in() * int64_t(size_of(net_.inputs->set.dtype));
-  sync({fmt::format(
-      "if (t + 2 < args.steps && warp > 0) prefetch_samples<kBatch, {}>(set, order, samples + 2 * "
-      "kBatch, block * (kThreads - 32) + int(threadIdx.x) - 32, kBlocks * (kThreads - 32));",
-      bytes)});
+  sync();
 }
 
 int Writer::bias_tasks(size_t l) const {
@@ -120,7 +114,7 @@ void Writer::late_updates() {
   int offset = 0;
   for (size_t l = 0; l < layers_; ++l) {
     if (!stores(l)) continue;
-    line("{}.finish((block * kWarps + warp + {}) % (kBlocks * kWarps), kBlocks * kWarps);",
+    line("{}.finish((warp * kBlocks + block + {}) % (kBlocks * kWarps), kBlocks * kWarps);",
          update(l), (warps - offset) % warps);
     offset = (offset + units(width(l)) * units(net_.layers[l].in())) % warps;
   }

@@ -280,18 +280,6 @@ __device__ inline Value sample_value(float number, double, double) {
   return Value(number);
 }
 
-// Brings a batch's samples of kBytes into the L2 cache, without waiting for them.
-template <int kBatch, int kBytes>
-__device__ inline void prefetch_samples(const void* set, const i32* order, i64 at, int first,
-                                        int stride) {
-  constexpr int kLines = (kBytes + 254) / 128;  // that a sample may touch
-  for (int i = first; i < kBatch * kLines; i += stride) {
-    const char* sample = static_cast<const char*>(set) + i64(order[at + i / kLines]) * kBytes;
-    const int byte = min(i % kLines * 128, kBytes - 1);
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(sample + byte)));
-  }
-}
-
 // Four neighbouring numbers of a sample as they are fetched: taking them apart would wait for them.
 template <typename Sample>
 struct FourNumbers {
@@ -309,14 +297,17 @@ struct FourNumbers<u8> {
 };
 
 // Converts a batch's rows to operands, from a set of bytes or floats. A lane's block is two rows by
-// four features; a task is kTogether neighbouring blocks. In long batches the samples of a warp's
-// next task are fetched before the last ones are stored.
+// four features; a task is kTogether neighbouring blocks. Samples lie anywhere in the set, so that
+// a warp waits for each of its rows: long batches have about as many tasks as the grid has warps.
 template <typename Math, int kBatch, int kFeatures, int kLd, int kTransposedLd, typename Sample>
 class Gather {
  public:
   using Value = typename Math::Value;
   static constexpr int kDown = (kBatch + 15) / 16, kAcross = (kFeatures + 15) / 16;
-  static constexpr int kTogether = kDown * kAcross >= 4096 ? 4 : kDown * kAcross >= 1024 ? 2 : 1;
+  static constexpr int kMost = sizeof(Sample) == 1 ? 16 : 4;       // blocks in registers
+  static constexpr int kPerRow = kDown < 1024 ? 1024 / kDown : 1;  // tasks of 16 rows
+  static constexpr int kWhole = (kAcross + kPerRow - 1) / kPerRow;
+  static constexpr int kTogether = kDown * kAcross < 1024 ? 1 : kWhole < kMost ? kWhole : kMost;
   static constexpr int kGroups = (kAcross + kTogether - 1) / kTogether, kTasks = kDown * kGroups;
 
   const Sample* set;
@@ -326,19 +317,7 @@ class Gather {
 
   // Tasks `first`, `first + stride`, and so on, before `end`.
   __device__ void run(int first, int stride, int end = kTasks) const {
-    if constexpr (kDown * kAcross >= 1024) {
-      if (first >= end) return;
-      Samples now = load(first);
-#pragma unroll 1
-      for (int task = first; task < end; task += stride) {
-        Samples next{};
-        if (task + stride < end) next = load(task + stride);
-        store(task, now);
-        now = next;
-      }
-    } else {
-      for (int task = first; task < end; task += stride) store(task, load(task));
-    }
+    for (int task = first; task < end; task += stride) store(task, load(task));
   }
 
  private:

@@ -163,20 +163,18 @@ class Tiled {
     const u32 a = (S::kShared ? u32(__cvta_generic_to_shared(shared_a)) : slabs_) +
                   128 * 64 * (group() / kAcross);
     const u32 b = slabs_ + 128 * (kCopied + kWidth * (group() % kAcross));
+    if constexpr (kFromRegisters) {
+      multiply_registers(a, b);
+    } else {
 #pragma unroll 1
-    for (int slab = 0; slab < count_; ++slab) {
-      wait_copies<S::kRing - 3>();
-      if constexpr (kSplits) split_b(slab);
-      show_to_wgmma();
-      __syncthreads();  // the slab has arrived, and both warpgroups are done with the last but one
-      if (slab + S::kRing - 2 < count_) copy(slab + S::kRing - 2);
-      commit_copies();
-      const u32 at = slab % S::kRing * kSlabBytes;
-      if constexpr (kFromRegisters) {
-        const u32 small = slabs_ + S::kRing * kSlabBytes + slab % 2 * kSmallBytes +
-                          128 * kWidth * (group() % kAcross);
-        multiply_registers(a + at, b + at, small);
-      } else {
+      for (int slab = 0; slab < count_; ++slab) {
+        wait_copies<S::kRing - 3>();
+        show_to_wgmma();
+        __syncthreads();  // the slab has arrived, and both warpgroups are done with the last but
+                          // one
+        if (slab + S::kRing - 2 < count_) copy(slab + S::kRing - 2);
+        commit_copies();
+        const u32 at = slab % S::kRing * kSlabBytes;
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < 128; k += 32)
@@ -205,32 +203,50 @@ class Tiled {
                                            round_tf32(v.z - most.z), round_tf32(v.w - most.w)});
     }
   }
-  // Adds a slab's products, with the warp's rows of a rounded or split on their way to registers.
-  __device__ void multiply_registers(u32 a, u32 b, u32 small) {
+  // As above with the warp's rows of a rounded or split on their way to registers. While the tensor
+  // cores multiply a slab, the rows of b of the next one are split.
+  __device__ void multiply_registers(u32 a, u32 b) {
     const int lane = lane_of(), g = lane >> 2, t = lane & 3;
     const u32 row = a + 128 * (16 * (warp_of() & 3) + g) + 4 * t;
-    u32 large_a[4][4], small_a[kSplits ? 4 : 1][4];
+    const auto receive = [&](int slab) {
+      wait_copies<S::kRing - 3>();
+      if constexpr (kSplits) split_b(slab);
+      show_to_wgmma();
+    };
+    receive(0);
+    __syncthreads();
+#pragma unroll 1
+    for (int slab = 0; slab < count_; ++slab) {
+      const u32 at = slab % S::kRing * kSlabBytes;
+      const u32 small = slabs_ + S::kRing * kSlabBytes + slab % 2 * kSmallBytes +
+                        128 * kWidth * (group() % kAcross);
+      u32 large_a[4][4], small_a[kSplits ? 4 : 1][4];
 #pragma unroll
-    for (int k = 0; k < 4; ++k) {
+      for (int k = 0; k < 4; ++k) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float v = load_shared(row + 1024 * (i & 1) + 16 * ((2 * k + (i >> 1)) ^ g));
-        const float most = round_tf32(v);
-        large_a[k][i] = __float_as_uint(most);
-        if constexpr (kSplits) small_a[k][i] = __float_as_uint(round_tf32(v - most));
+        for (int i = 0; i < 4; ++i) {
+          const float v = load_shared(row + at + 1024 * (i & 1) + 16 * ((2 * k + (i >> 1)) ^ g));
+          const float most = round_tf32(v);
+          large_a[k][i] = __float_as_uint(most);
+          if constexpr (kSplits) small_a[k][i] = __float_as_uint(round_tf32(v - most));
+        }
       }
-    }
-    wgmma_fence();
+      wgmma_fence();
 #pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      if constexpr (kSplits) {
-        WgmmaRegisters<kWidth>::add(d_, small_a[k], wgmma_rows(b + 32 * k));
-        WgmmaRegisters<kWidth>::add(d_, large_a[k], wgmma_rows(small + 32 * k));
+      for (int k = 0; k < 4; ++k) {
+        if constexpr (kSplits) {
+          WgmmaRegisters<kWidth>::add(d_, small_a[k], wgmma_rows(b + at + 32 * k));
+          WgmmaRegisters<kWidth>::add(d_, large_a[k], wgmma_rows(small + 32 * k));
+        }
+        WgmmaRegisters<kWidth>::add(d_, large_a[k], wgmma_rows(b + at + 32 * k));
       }
-      WgmmaRegisters<kWidth>::add(d_, large_a[k], wgmma_rows(b + 32 * k));
+      wgmma_commit();
+      if (slab + S::kRing - 2 < count_) copy(slab + S::kRing - 2);
+      commit_copies();
+      receive(slab + 1);
+      wgmma_wait<0>();
+      __syncthreads();  // the next slab has arrived, and both warpgroups are done with this one
     }
-    wgmma_commit();
-    wgmma_wait<0>();
   }
 
   template <typename E>

@@ -105,8 +105,8 @@ struct StateAccess {
   __device__ StateAccess() {
     if constexpr (kLeaving > 0) {
       asm("createpolicy.fractional.L2::evict_first.b64 %0, %1;"
-                   : "=l"(policy)
-                   : "f"(float(kLeaving) / 100.0f));
+          : "=l"(policy)
+          : "f"(float(kLeaving) / 100.0f));
     }
   }
   template <typename T>
@@ -194,10 +194,10 @@ struct Update {
     }
   }
   // Applies the updates from stored gradients, after a grid barrier: units `first`, `first +
-  // stride`, and so on, of which a warp has two in flight.
+  // stride`, and so on, of which a warp has two in flight, or one of many parts.
   __device__ void finish(int first, int stride) const {
     constexpr int kAll = kRowEnd / 16 * kAcross;
-    constexpr int kTogether = sizeof(Value) == 8 ? 1 : 2;
+    constexpr int kTogether = sizeof(Value) == 8 || kParts > 4 ? 1 : 2;
     const int lane = lane_of();
 #pragma unroll 1
     for (int unit = first; unit < kAll; unit += kTogether * stride) {
@@ -211,7 +211,7 @@ struct Update {
         columns[u] = 16 * (now % kAcross) + 4 * (lane & 3);
         states[u] = fetch(rows[u], columns[u]);
         g[u] = {};
-#pragma unroll 4
+#pragma unroll 8
         for (int p = 0; p < kParts; ++p) {
 #pragma unroll
           for (int r = 0; r < 2; ++r) {
@@ -336,7 +336,7 @@ struct BiasUpdate {
       typename Tensor<Math, Kept, Optimizer>::Now now{};
       if (!kStores && mine) now = bias.fetch(row);
       Value sum = Value(0);
-#pragma unroll 8
+#pragma unroll 16
       for (int vector = t; vector < kVectors; vector += kLanes) {
         const uint4 raw =
             *reinterpret_cast<const uint4*>(dy + i64(row) * kTransposedLd + vector * kLane);
