@@ -7,7 +7,7 @@
 //   generate_bench stamps NAME [precision] [chain]   where the blocks of a step spend their time
 //   generate_bench source NAME [precision] [chain]   the source for a net of the list, for reading
 //   generate_bench plan [word] [precision]   the schedules, with estimates; needs no GPU
-//   generate_bench warm [word] [precision] [all|planned]   compiles what `time` will use, side by
+//   generate_bench warm [word] [precision] [all|WAYS]   compiles what `time` will use, side by
 //   side generate_bench call   inference calls of 784-128-128-128-10 in a graph generate_bench
 //   compile [word] [precision]   registers, spills and seconds; needs no GPU
 #include <fmt/format.h>
@@ -186,7 +186,7 @@ double time_net(const Made& made, const GpuFunction& function, Memory& memory) {
   cudaEvent_t begin, end;
   cudaEventCreate(&begin), cudaEventCreate(&end);
   std::vector<float> times;
-  for (int pass = 0; pass < 5; ++pass) {
+  for (int pass = 0; pass < 3; ++pass) {
     cuda::check(cudaMemset(memory[made.net.tick->tick], 0, 4), "tick");
     cudaEventRecord(begin);
     function.launch(args, nullptr);
@@ -213,12 +213,15 @@ constexpr std::pair<const char*, Precision> kTimedPrecisions[] = {
 struct Way {
   const char* name;
   void (*change)(Target&);
+  int chain = -1;
 };
 constexpr Way kWays[] = {
     {"planned", [](Target&) {}},
     {"without parts", [](Target& target) { target.parts = false; }},
     {"without tiles", [](Target& target) { target.parts = false, target.tiles = Tiles::never; }},
     {"wide strips", [](Target& target) { target.tiles = Tiles::wide_strips; }},
+    {"narrow strips", [](Target& target) { target.wide = false; }},
+    {"strips from 1", [](Target&) {}, 1},
     {"rings of 5", [](Target& target) { target.ring = 5; }},
     {"rings of 7", [](Target& target) { target.ring = 7; }},
     {"in turns", [](Target& target) { target.tickets = false; }},
@@ -242,11 +245,12 @@ void time_all(const char* word, const char* only, const std::string& which, bool
       std::unique_ptr<Memory> memory;
       std::vector<std::string> before;
       const int fixed = int(std::size(kWays));
-      const int ways = which == "planned" ? 1 : fixed + (all ? int(net.net.widths.size()) : 0);
-      for (int way = 0; way < ways; ++way) {
+      for (int way = 0; way < fixed + (all ? int(net.net.widths.size()) : 0); ++way) {
+        if (!all && !which.empty() && which.find(kWays[way].name) == which.npos) continue;
         Target now = target;
         if (way < fixed) kWays[way].change(now);
-        const auto made = make(net.net, precision, now, way < fixed ? -1 : way - fixed);
+        const auto made =
+            make(net.net, precision, now, way < fixed ? kWays[way].chain : way - fixed);
         if (made == nullptr || std::ranges::count(before, made->source.text) > 0) continue;
         before.push_back(made->source.text);
         if (all && made->schedule.cycles > 4e5) continue;
@@ -382,7 +386,7 @@ void plan_all(const char* word, const char* only) {
       for (const Way& way : kWays) {
         Target target;
         way.change(target);
-        const auto made = make(net.net, precision, target, -1);
+        const auto made = make(net.net, precision, target, way.chain);
         if (made == nullptr || std::ranges::count(before, made->source.text) > 0) continue;
         before.push_back(made->source.text);
         fmt::print("{} {} {}: est {:.1f} us, {} MB, {} KB shared; {}\n", net.name, name, way.name,

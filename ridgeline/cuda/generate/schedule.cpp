@@ -233,7 +233,7 @@ std::vector<ProductPlan> weight_products(const NetStep& net, const Target& targe
 // Whether strips from layer `first` on can be wide.
 bool can_be_wide(const NetStep& net, const Target& target, int first) {
   bool can = value_bytes(net.math) == 4 && number_bytes(net.math) == 2 &&
-             target.tiles != Tiles::never && first < int(net.layers.size());
+             target.tiles != Tiles::never && target.wide && first < int(net.layers.size());
   for (size_t l = 0; l < net.layers.size(); ++l) {
     can &= !net.layers[l].norm && (int(l) < first || net.layers[l].out() <= 256);
     can &= l == 0 || int(l) < first || net.layers[l].in() <= 256;

@@ -23,6 +23,7 @@ struct Target {
   // Slabs in the rings of tiled products. What they leave of an SM's memory is its L1 cache, which
   // takes in all that updates and gathers have in flight.
   int ring = 4;
+  bool wide = true;        // whether strips may be wide
   bool tickets = true;     // whether tiles may be handed out one by one
   double l2_bytes = 5200;  // that the L2 cache gives all SMs per cycle
   int leaving = -1;        // percent of the states that leave the L2 cache first; < 0: as estimated

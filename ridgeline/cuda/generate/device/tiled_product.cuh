@@ -243,7 +243,7 @@ class Tiled {
       wgmma_commit();
       if (slab + S::kRing - 2 < count_) copy(slab + S::kRing - 2);
       commit_copies();
-      receive(slab + 1);
+      if (slab + 1 < count_) receive(slab + 1);
       wgmma_wait<0>();
       __syncthreads();  // the next slab has arrived, and both warpgroups are done with this one
     }
