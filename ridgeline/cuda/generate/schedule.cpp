@@ -31,8 +31,8 @@ constexpr double kStreamBytes = 30, kMemoryBytes = 18;
 // What each of several units of a warp needs to store its results by rows and transposed.
 constexpr double kFurtherOutputs = 250;
 // In sums of many chunks loads take longer than their share of the L1 cache's rate, and each turn
-// of the ring at least so long. Few chunks have been fetched before it matters.
-constexpr double kLongLoads = 0.8, kRingTurn = 2200;
+// of the ring at least so long, less where products are slow. Few chunks have been fetched before.
+constexpr double kLongLoads = 0.8, kRingTurn = 2200, kSlowTurn = 1600;
 double length_of(int chunks) { return std::clamp((chunks - 4) / 16.0, 0.0, 1.0); }
 // Splitting gradients into parts must save more than the additional barrier and the exchange of
 // sums. According to measurements, networks with a smaller estimated gain become slower.
@@ -120,8 +120,9 @@ std::vector<ProductPlan> grid_products(int64_t rows, int64_t columns, int64_t de
           plan.parts = parts;
           plan.tiles = row_tiles * column_tiles * parts;
           const double length = length_of(most);
-          const double each = std::max(
-              {loads * (1 + kLongLoads * length), l2, products, length * kRingTurn / plan.ring});
+          const double longer = full_precision ? 0 : kLongLoads * length;
+          const double turn = length * (full_precision ? kSlowTurn : kRingTurn);
+          const double each = std::max({loads * (1 + longer), l2, products, turn / plan.ring});
           plan.cycles = most * each + kLatency + mt * nt * (parts > 1 ? kPartial : each_unit) +
                         (split > 1 ? 150 : 0);
           all.push_back(plan);
