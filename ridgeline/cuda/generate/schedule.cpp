@@ -123,8 +123,9 @@ std::vector<ProductPlan> grid_products(int64_t rows, int64_t columns, int64_t de
           const double longer = full_precision ? 0 : kLongLoads * length;
           const double turn = length * (full_precision ? kSlowTurn : kRingTurn);
           const double each = std::max({loads * (1 + longer), l2, products, turn / plan.ring});
-          plan.cycles = most * each + kLatency + mt * nt * (parts > 1 ? kPartial : each_unit) +
-                        (split > 1 ? 150 : 0);
+          const double further = (mt * nt - 1) * std::max(each_unit, kFurtherOutputs);
+          plan.cycles = most * each + kLatency + (split > 1 ? 150 : 0) +
+                        (parts > 1 ? mt * nt * kPartial : each_unit + further);
           all.push_back(plan);
         }
       }
