@@ -81,12 +81,10 @@ int chunk_of(Math math);
 int number_bytes(Math math);
 int value_bytes(Math math);  // bytes of a sum or an updated value
 inline int64_t up(int64_t extent, int64_t to) { return (extent + to - 1) / to * to; }
+inline int units(int64_t extent) { return int((extent + 15) / 16); }
 
 // Whether a normalised layer is normalised over the batch, which takes a grid barrier.
 inline bool over_batch(const NetLayer& layer) { return layer.norm.batch != nullptr; }
-
-// The product of a strip of rows by one block. `shared`: its rows are in shared memory.
-ProductPlan strip_product(int strip_units, int64_t columns, int64_t depth, Math math, bool shared);
 
 // Bytes of shared memory that a product needs for its sums or operands.
 int64_t scratch_bytes(const ProductPlan& plan, Math math);

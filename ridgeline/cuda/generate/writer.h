@@ -47,8 +47,6 @@ inline const char* activation_name(const NetLayer& layer) {
   return layer.activation == nullptr ? "none" : name(layer.activation->kind);
 }
 
-inline int units(int64_t extent) { return int((extent + 15) / 16); }
-
 // Hands out consecutive slices of memory.
 class MemoryLayout {
  public:
