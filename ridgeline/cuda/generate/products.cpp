@@ -5,8 +5,6 @@
 namespace ridgeline::cuda::generate {
 namespace {
 
-constexpr int kWarps = 8;
-
 // The multiply-adds per cycle and SM that these functions reach, roughly.
 double rate_of(Math math) {
   switch (math) {

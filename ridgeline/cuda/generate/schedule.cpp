@@ -8,7 +8,6 @@
 namespace ridgeline::cuda::generate {
 namespace {
 
-constexpr int kWarps = 8;
 // Per cycle and SM, for what updates fetch and store, in the L2 cache and beyond it.
 constexpr double kStreamBytes = 30, kMemoryBytes = 18;
 // Splitting gradients into parts must save more than the additional barrier and the exchange of

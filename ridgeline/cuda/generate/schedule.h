@@ -81,6 +81,7 @@ int chunk_of(Math math);
 int number_bytes(Math math);
 int value_bytes(Math math);  // bytes of a sum or an updated value
 inline int64_t up(int64_t extent, int64_t to) { return (extent + to - 1) / to * to; }
+constexpr int kWarps = 8;  // of a block
 inline int units(int64_t extent) { return int((extent + 15) / 16); }
 
 // Whether a normalised layer is normalised over the batch, which takes a grid barrier.

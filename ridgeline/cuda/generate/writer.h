@@ -17,7 +17,6 @@
 
 namespace ridgeline::cuda::generate {
 
-constexpr int kWarps = 8;
 constexpr int kStripRegisters = 140;  // for the operands that strips prefetch
 
 inline std::string number(double value) {
