@@ -80,6 +80,8 @@ TEST(Generate, SourcesCompile) {
         .target_columns = 3,
         .loss_fn = LossFn::quantile},
        Precision::bf16},
+      {{.name = "long", .batch = 8192, .widths = {28, 256, 200, 1}, .update = "adam", .mse = true},
+       Precision::bf16},
       {{.name = "convolutions",
         .batch = 32,
         .widths = {0, 10},
@@ -216,7 +218,8 @@ void walk_random_nets(cuda::CudaRuntime& gpu, Tiles tiles, int64_t otherwise,
   const int64_t first = from_environment("RIDGELINE_RANDOM_SEED", 1);
   std::vector<Case> cases;
   for (int64_t seed = first; seed < first + count; ++seed) {
-    const Precision precision = kPrecisions[seed % (tiles == Tiles::always ? 3 : 5)];
+    const int of = tiles == Tiles::always ? 4 : tiles == Tiles::wide_strips ? 2 : 5;
+    const Precision precision = kPrecisions[seed % of];
     cases.push_back(case_of(make(uint32_t(seed), precision), precision));
   }
   compile_ahead(cases, gpu, tiles);
@@ -238,7 +241,29 @@ TEST_F(CudaGenerate, RandomNetsAgreeWithTheOracle) {
 }
 // Networks small enough for the oracle are too small for tiles to be faster.
 TEST_F(CudaGenerate, RandomNetsInTilesAgreeWithTheOracle) {
-  walk_random_nets(gpu(), Tiles::always, 15);
+  walk_random_nets(gpu(), Tiles::always, 20);
+}
+TEST_F(CudaGenerate, RandomNetsInWideStripsAgreeWithTheOracle) {
+  walk_random_nets(gpu(), Tiles::wide_strips, 20);
+}
+
+// Long batches, whose samples several warps gather, and whose gradients may be sums of parts.
+TEST_F(CudaGenerate, LongBatchesAgreeWithTheOracle) {
+  for (const Tiles tiles : {Tiles::where_faster, Tiles::always, Tiles::wide_strips}) {
+    std::vector<Case> cases;
+    for (const Precision precision : {Precision::bf16, Precision::tf32, Precision::fp32}) {
+      TrainingNet net{.name = "long", .batch = 1000, .widths = {784, 40, 10}, .update = "momentum"};
+      net.masters = size_of(storage(precision)) == 2;
+      if (tiles != Tiles::wide_strips || net.masters) cases.push_back(case_of(net, precision));
+    }
+    compile_ahead(cases, gpu(), tiles);
+    for (const Case& c : cases) {
+      SCOPED_TRACE(fmt::format("{}, tiles {}", name(c.program.precision), int(tiles)));
+      Exercised exercised;
+      walk(c, {cuda::generated_kernel("cuda.program.persistent", tiles)}, gpu(), exercised);
+      EXPECT_EQ(exercised["cuda.program.persistent"], 1);
+    }
+  }
 }
 TEST_F(CudaGenerate, RandomConvolutionsAgreeWithTheOracle) {
   walk_random_nets(gpu(), Tiles::where_faster, 20, random_conv_net);

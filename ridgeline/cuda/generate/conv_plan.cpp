@@ -8,7 +8,7 @@
 namespace ridgeline::cuda::generate {
 namespace {
 
-constexpr int kWarps = 8, kThreads = 256;
+constexpr int kThreads = 32 * kWarps;
 
 int divide_up(int64_t a, int64_t b) { return int((a + b - 1) / b); }
 
