@@ -318,7 +318,8 @@ std::string with_stamps(const std::string& source, size_t offset,
     if (inside && arrives) stamp("end: " + last);
     out += text + '\n';
     if (inside && waits) stamp("  begun");
-    if (inside && meets && (text.starts_with("        __sync") || text == "      __syncthreads();")) stamp("  at: " + last);
+    if (inside && meets && (text.starts_with("        __sync") || text == "      __syncthreads();"))
+      stamp("  at: " + last);
   }
   return out;
 }

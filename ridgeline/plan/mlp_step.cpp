@@ -218,7 +218,8 @@ class Matcher : private StepMatcher {
     for (const Value& grad : norm.grads) {
       bool known = false;
       for (const LinearGradW* of : grads) known |= grad.id == of->dw.id || grad.id == of->db.id;
-      for (const Conv2dGradW* of : conv_grads) known |= grad.id == of->dw.id || grad.id == of->db.id;
+      for (const Conv2dGradW* of : conv_grads)
+        known |= grad.id == of->dw.id || grad.id == of->db.id;
       for (const NormGrad& of : norm_grads) {
         known |= grad.id == of.dgamma.id || grad.id == of.dbeta.id;
       }

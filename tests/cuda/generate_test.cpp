@@ -1,5 +1,5 @@
 // Kernels that are generated for a program: their sources compile wherever NVRTC is available, and
-// on a GPU they agree with the oracle for all kinds of perceptrons.
+// on a GPU they agree with the oracle for all kinds of perceptrons and small convolutional nets.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -264,6 +264,27 @@ TEST_F(CudaGenerate, LongBatchesAgreeWithTheOracle) {
       EXPECT_EQ(exercised["cuda.program.persistent"], 1);
     }
   }
+}
+TEST_F(CudaGenerate, ConvolutionsAgreeWithTheOracle) {
+  const KernelTable table = cuda::generated_kernels();
+  std::vector<Case> cases;
+  for (const Precision precision : kPrecisions) {
+    for (TrainingNet net : conv_nets()) {
+      net.masters = size_of(storage(precision)) == 2 && net.batch > 4;
+      cases.push_back(case_of(net, precision));
+    }
+  }
+  compile_ahead(cases, gpu());
+  size_t checked = 0;
+  for (const Case& c : cases) {
+    SCOPED_TRACE(fmt::format("{} in {}", c.name, name(c.program.precision)));
+    if (!is_bounded(c)) continue;
+    ++checked;
+    Exercised exercised;
+    walk(c, table, gpu(), exercised);
+    EXPECT_EQ(exercised["cuda.program.persistent"], 1);
+  }
+  EXPECT_GE(4 * checked, 3 * cases.size()) << "hardly any net has bounds";
 }
 TEST_F(CudaGenerate, RandomConvolutionsAgreeWithTheOracle) {
   walk_random_nets(gpu(), Tiles::where_faster, 20, random_conv_net);

@@ -25,7 +25,7 @@ bool wide_sums(Math math) { return math == Math::fp32 || math == Math::fp64; }
 
 // Cycles of eight warps per chunk for 16 bytes a lane from shared memory and from L1, and for the
 // products of a unit.
-constexpr int64_t kMostSums = 24 * 1024;  // bytes of shared memory for the parts of a gradient
+constexpr int64_t kMostSums = 24 * 1024;    // bytes of shared memory for the parts of a gradient
 constexpr int64_t kMostStaged = 24 * 1024;  // bytes of weights in shared memory
 constexpr double kSharedLoad = 32, kLoad = 64;
 double unit_cycles(Math math) { return wide_sums(math) ? 700 : math == Math::tf32 ? 130 : 65; }
@@ -123,8 +123,8 @@ std::vector<ConvPlan> conv_plans(const NetStep& net, int blocks, int64_t bytes) 
     const int64_t chunk = chunk_of(net.math);
     plan.forward = product(plan.out.pixels(), plan.out_channels(),
                            plan.forward_ld(net.math) / chunk, net.math);
-    plan.backward = product(plan.in.pixels(), plan.in_channels(),
-                            plan.backward_ld(net.math) / chunk, net.math);
+    plan.backward =
+        product(plan.in.pixels(), plan.in_channels(), plan.backward_ld(net.math) / chunk, net.math);
     plan.gradient = gradient(plan, net.math);
     plans.push_back(plan);
   }

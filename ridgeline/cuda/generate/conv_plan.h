@@ -13,7 +13,7 @@ struct ConvPlan {
   Image in, out;  // of the convolution; `in` has the unfolded channels if it is the first one
   Window window;  // likewise: of single pixels
   bool back = false;
-  int64_t group = 8;  // of which channels are padded to a multiple
+  int64_t group = 8;           // of which channels are padded to a multiple
   int64_t x_ld = 0, z_ld = 0;  // values per pixel of the images of inputs and outputs
 
   struct Product {
@@ -33,7 +33,7 @@ struct ConvPlan {
   int64_t forward_ld(Math math) const;
   int64_t backward_ld(Math math) const;
   int64_t weight_bytes(Math math) const;  // of both operands of weights
-  int64_t x_size() const;  // values of a sample's image of inputs
+  int64_t x_size() const;                 // values of a sample's image of inputs
   int64_t z_size() const;
   // Values of a block's part of the gradients of weights and bias.
   int64_t part() const { return (out.c * weights() + out_channels() + 127) / 128 * 128; }

@@ -203,8 +203,7 @@ Schedule choose_schedule(const NetStep& net, const Target& target, int chain, in
   const int64_t batch = net.batch();
   double weight_cycles = 0;
   const auto weights = weight_products(net, target, &weight_cycles);
-  const auto convolutions =
-      conv_plans(net, target.blocks, int64_t(target.shared_bytes) - others);
+  const auto convolutions = conv_plans(net, target.blocks, int64_t(target.shared_bytes) - others);
   Schedule best;
   best.cycles = std::numeric_limits<double>::infinity();
   best.refusal = "wants more shared memory than there is";
@@ -237,8 +236,9 @@ Schedule choose_schedule(const NetStep& net, const Target& target, int chain, in
         const int64_t in = net.layers[size_t(l)].in(), out = net.layers[size_t(l)].out();
         if (l < first) {
           now.forward.push_back(grid_product(batch, out, in, math, false, target));
-          now.backward.push_back(l >= lowest_gradient ? grid_product(batch, in, out, math, true, target)
-                                       : ProductPlan{});
+          now.backward.push_back(l >= lowest_gradient
+                                     ? grid_product(batch, in, out, math, true, target)
+                                     : ProductPlan{});
           cycles += now.forward.back().cycles + now.backward.back().cycles;
           cycles += (l >= lowest_gradient ? 2 : 1) * (kPhase - kLatency);
         } else {

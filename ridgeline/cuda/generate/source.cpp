@@ -246,7 +246,8 @@ void Writer::begin() {
     const Value v = net_.adam() ? layer.adam_w->v : Value{};
     weights_.push_back(fmt::format("{{{}, {}, {}, {}, {}}}", of("kept", l),
                                    m ? of("m1_", l) : "nullptr", v ? of("m2_", l) : "nullptr",
-                                   of("w", l), l >= lowest_gradient() ? of("w", l, "t") : "nullptr"));
+                                   of("w", l),
+                                   l >= lowest_gradient() ? of("w", l, "t") : "nullptr"));
     kept_.push_back(
         fmt::format("{}, {}, {}", pointer(w, kept), pointer(m, "Value"), pointer(v, "Value")));
     copies_.push_back(pointer(copy, "Copy"));

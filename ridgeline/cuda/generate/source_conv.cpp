@@ -44,8 +44,8 @@ void Writer::lay_out_convolutions() {
   in_shared("Number", fmt::format("cx{}", count), samples * flat_image(net_).size(), number);
   in_shared("Number", "zeros", 16 / number, number);
   const bool bytes = net_.inputs->set.dtype == DType::uint8;
-  in_shared(bytes ? "u8" : "float", "room",
-            samples * net_.inputs->y.shape.numel() / net_.batch(), bytes ? 1 : 4);
+  in_shared(bytes ? "u8" : "float", "room", samples * net_.inputs->y.shape.numel() / net_.batch(),
+            bytes ? 1 : 4);
 }
 
 void Writer::conv_types() {
@@ -61,17 +61,18 @@ void Writer::conv_types() {
     const ConvPlan& p = plan_.convolutions[l];
     const MlpStepOps::Convolution& layer = net_.convolutions[l];
     const auto& [h, w] = p.window;
-    line("using C{} = Conv<{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}>;", l, p.in.c,
-         p.in.h, p.in.w, p.out.c, p.out.h, p.out.w, h.kernel, w.kernel, h.stride, w.stride, h.pad,
-         w.pad, p.back, p.x_ld, p.z_ld, p.group);
+    line("using C{} = Conv<{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}>;", l,
+         p.in.c, p.in.h, p.in.w, p.out.c, p.out.h, p.out.w, h.kernel, w.kernel, h.stride, w.stride,
+         h.pad, w.pad, p.back, p.x_ld, p.z_ld, p.group);
     const double parameter = layer.activation != nullptr ? layer.activation->parameter : 0;
     const bool pools = layer.pool != nullptr;
-    line("using T{0} = ConvTail<M, C{0}, C{1}, {2}, {3}, ActivationFn::{4}, {5}ll, {6}, {7}, "
-         "kBatch, kBlocks>;",
-         l, l + 1, bool(layer.norm), bool(layer.conv->b),
-         layer.activation != nullptr ? name(layer.activation->kind) : "none",
-         std::bit_cast<int64_t>(parameter), pools ? layer.pool->shape.window.h.kernel : 1,
-         pools ? layer.pool->shape.window.w.kernel : 1);
+    line(
+        "using T{0} = ConvTail<M, C{0}, C{1}, {2}, {3}, ActivationFn::{4}, {5}ll, {6}, {7}, "
+        "kBatch, kBlocks>;",
+        l, l + 1, bool(layer.norm), bool(layer.conv->b),
+        layer.activation != nullptr ? name(layer.activation->kind) : "none",
+        std::bit_cast<int64_t>(parameter), pools ? layer.pool->shape.window.h.kernel : 1,
+        pools ? layer.pool->shape.window.w.kernel : 1);
     line("using U{0} = ConvUpdate<M, Kept, Copy, Optimizer, C{0}, T{0}::kParts>;", l);
   }
 }
@@ -177,10 +178,11 @@ void Writer::conv_forward() {
     const MlpStepOps::Convolution& layer = net_.convolutions[l];
     line("// Convolution {}: {} channels of {} x {} -> {} of {} x {}.", l, p.in.c, p.in.h, p.in.w,
          p.out.c, p.out.h, p.out.w);
-    for_images(fmt::format("ConvForward<M, C{0}, {1}, {2}, {3}>::run({4}, {5}, forward_offsets{0}, "
-                           "StoreOutputs<M, C{0}>{{channels{0}.bias(), {6}}});",
-                           l, p.forward.mt, p.forward.nt, p.forward.ring, images("cx", l),
-                           p.staged ? fmt::format("sw{}", l) : of("cw", l), images("cz", l)));
+    for_images(
+        fmt::format("ConvForward<M, C{0}, {1}, {2}, {3}>::run({4}, {5}, forward_offsets{0}, "
+                    "StoreOutputs<M, C{0}>{{channels{0}.bias(), {6}}});",
+                    l, p.forward.mt, p.forward.nt, p.forward.ring, images("cx", l),
+                    p.staged ? fmt::format("sw{}", l) : of("cw", l), images("cz", l)));
     line("__syncthreads();");
     if (layer.norm) {
       line("if (images > 0) T{0}::moments(cz{0}, images, {1} + block * 2 * C{0}::kOutP, {2});", l,
@@ -229,8 +231,10 @@ void Writer::conv_backward() {
     if (layer.norm) {
       line("// Sums for the gradient through normalisation {}.", l);
       line("if (images > 0) {{");
-      line("  T{0}::sums(cz{0}, cx{1}, places{0}, images, channels{0}, {2} + block * 2 * C{0}::kOutP, {3});",
-           l, l + 1, of("cs", l), scratch);
+      line(
+          "  T{0}::sums(cz{0}, cx{1}, places{0}, images, channels{0}, {2} + block * 2 * "
+          "C{0}::kOutP, {3});",
+          l, l + 1, of("cs", l), scratch);
       line("}}");
       close();
       sync();
@@ -240,9 +244,10 @@ void Writer::conv_backward() {
     }
     line("// Gradients of convolution {}.", l);
     line("Value bias{}[1][4] = {{}};", l);
-    for_images(fmt::format("T{0}::backward({1}, {2}, places{0} + i * T{0}::kPlaces, channels{0}, "
-                           "bias{0});",
-                           l, images("cz", l), images("cx", l + 1)));
+    for_images(
+        fmt::format("T{0}::backward({1}, {2}, places{0} + i * T{0}::kPlaces, channels{0}, "
+                    "bias{0});",
+                    l, images("cz", l), images("cx", l + 1)));
     line("__syncthreads();");
     open("if (images > 0)");
     line("Value* const part = {} + i64(block) * U{}::kPart;", of("cg", l), l);
@@ -256,11 +261,11 @@ void Writer::conv_backward() {
     close();
     line("__syncthreads();");
     if (!p.back) continue;
-    for_images(fmt::format("ConvBackward<M, C{0}, {1}, {2}, {3}>::run({4}, {5}, back_offsets{0}, "
-                           "StoreInputGradient<M, C{0}>{{{6}}});",
-                           l, p.backward.mt, p.backward.nt, p.backward.ring,
-                           images("cz", l),
-                           p.staged ? fmt::format("swt{}", l) : of("cwt", l), images("cx", l)));
+    for_images(
+        fmt::format("ConvBackward<M, C{0}, {1}, {2}, {3}>::run({4}, {5}, back_offsets{0}, "
+                    "StoreInputGradient<M, C{0}>{{{6}}});",
+                    l, p.backward.mt, p.backward.nt, p.backward.ring, images("cz", l),
+                    p.staged ? fmt::format("swt{}", l) : of("cwt", l), images("cx", l)));
     line("__syncthreads();");
   }
   close();

@@ -50,7 +50,8 @@ std::vector<Writer::Stage> Writer::stages() const {
     stage.epilogue = backward_epilogue(l, rows, below_ld, below_shared ? "row" : "0");
     stage.what = fmt::format("the gradient of layer {}'s input", l);
     stage.loss_before = l == layers_ - 1;
-    if (l > 0 && norm_backward_in_strip(l - 1)) stage.then = norm_backward(l - 1, "row", 1, "row", "0");
+    if (l > 0 && norm_backward_in_strip(l - 1))
+      stage.then = norm_backward(l - 1, "row", 1, "row", "0");
     all.push_back(stage);
     if (l == 0) break;
   }

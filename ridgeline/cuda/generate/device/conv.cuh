@@ -12,9 +12,10 @@
 namespace ridgeline::generated {
 
 // The geometry of a convolution from kIn channels of kInH x kInW pixels to kOut of kOutH x kOutW.
-// kXLd and kZLd: values per pixel in memory. kGroup: eight channels in half types, else four. kBack: a gradient of the input is wanted. Outputs are
-// then stored as far apart as the stride, with zeros between and around them, so that this gradient
-// is a convolution of the outputs' gradients with stride 1.
+// kXLd and kZLd: values per pixel in memory. kGroup: eight channels in half types, else four.
+// kBack: a gradient of the input is wanted. Outputs are then stored as far apart as the stride,
+// with zeros between and around them, so that this gradient is a convolution of the outputs'
+// gradients with stride 1.
 template <int kIn_, int kInH_, int kInW_, int kOut_, int kOutH_, int kOutW_, int kTapsH_,
           int kTapsW_, int kStepH_, int kStepW_, int kPadH_, int kPadW_, bool kBack_, int kXLd_,
           int kZLd_, int kGroup>
@@ -47,9 +48,9 @@ struct Conv {
 
 // Operands of weights: rows of whole chunks, for outputs and for gradients of inputs.
 template <typename Math, typename C>
-constexpr int kForwardLd = (C::kTaps * C::kInP + Math::kChunk - 1) / Math::kChunk * Math::kChunk;
+constexpr int kForwardLd = (C::kTaps * C::kInP + Math::kChunk - 1) / Math::kChunk* Math::kChunk;
 template <typename Math, typename C>
-constexpr int kBackwardLd = (C::kTaps * C::kOutP + Math::kChunk - 1) / Math::kChunk * Math::kChunk;
+constexpr int kBackwardLd = (C::kTaps * C::kOutP + Math::kChunk - 1) / Math::kChunk* Math::kChunk;
 
 // The offsets from a pixel's first tap to the parts of 16 bytes that its product reads, for whole
 // chunks. Those past the end have weights of zero, and read the first part.
@@ -79,9 +80,7 @@ __device__ inline void copy_operands(Number* to, const Number* from, int count) 
                reinterpret_cast<const uint4*>(from) + i, 16);
   }
 }
-__device__ inline void wait_for_operands() {
-  asm volatile("cp.async.wait_all;" ::: "memory");
-}
+__device__ inline void wait_for_operands() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 // A block multiplies kHeight x kWidth pixels, kStepRow and kStep values apart in an image, by
 // kColumns rows of weights. A warp makes kMt x kNt units at a time, with kRing chunks in flight.
@@ -111,8 +110,8 @@ struct PixelProduct {
         const int pixel = min(row + 16 * (i / 2) + 2 * g + i % 2, kPixels - 1);
         at[i / 2][i % 2] = pixel / kWidth * kStepRow + pixel % kWidth * kStep;
       }
-      const Number* const b = weights + (column + 4 * (g >> 1) + (g & 1)) * kLd +
-                              t * (16 / int(sizeof(Number)));
+      const Number* const b =
+          weights + (column + 4 * (g >> 1) + (g & 1)) * kLd + t * (16 / int(sizeof(Number)));
       const auto load = [&](Operands& to, int chunk) {
         const int offset = offsets[4 * chunk + t];
 #pragma unroll
@@ -194,13 +193,11 @@ struct StoreInputGradient {
 
 // The outputs of a sample, and the gradient of its inputs, by one block.
 template <typename Math, typename C, int kMt, int kNt, int kRing>
-using ConvForward =
-    PixelProduct<Math, false, kMt, kNt, kRing, kForwardLd<Math, C> / Math::kChunk, C::kOutH,
-                 C::kOutW, C::kXStepRow, C::kXStep, C::kOutP>;
+using ConvForward = PixelProduct<Math, false, kMt, kNt, kRing, kForwardLd<Math, C> / Math::kChunk,
+                                 C::kOutH, C::kOutW, C::kXStepRow, C::kXStep, C::kOutP>;
 template <typename Math, typename C, int kMt, int kNt, int kRing>
-using ConvBackward =
-    PixelProduct<Math, true, kMt, kNt, kRing, kBackwardLd<Math, C> / Math::kChunk, C::kInH, C::kInW,
-                 C::kZRow, C::kZLd, C::kInP>;
+using ConvBackward = PixelProduct<Math, true, kMt, kNt, kRing, kBackwardLd<Math, C> / Math::kChunk,
+                                  C::kInH, C::kInW, C::kZRow, C::kZLd, C::kInP>;
 
 // Eight channels of a chunk's pixels, as a lane multiplies them with pixels as k: channel g of the
 // pixels that belong to t. In half types `at` points to the channels of pixel `lane` of the chunk.
@@ -311,8 +308,8 @@ struct ConvGradient {
       load(next, min(chunk + kSplit, chunks - 1));
 #pragma unroll
       for (int i = 0; i < kMt * kNt; ++i)
-        Math::template multiply<true, 0>(d[i / kNt][i % kNt], now.a[i / kNt][0],
-                                         now.a[i / kNt][1], now.b[i % kNt]);
+        Math::template multiply<true, 0>(d[i / kNt][i % kNt], now.a[i / kNt][0], now.a[i / kNt][1],
+                                         now.b[i % kNt]);
       if constexpr (Math::kParts == 2) {
 #pragma unroll
         for (int i = 0; i < kMt * kNt; ++i)
@@ -334,8 +331,8 @@ struct ConvGradient {
     return {};
   }
   static __device__ uint4 packed(const double (&v)[kEach]) {
-    return {u32(__double2loint(v[0])), u32(__double2hiint(v[0])),
-            u32(__double2loint(v[kEach - 1])), u32(__double2hiint(v[kEach - 1]))};
+    return {u32(__double2loint(v[0])), u32(__double2hiint(v[0])), u32(__double2loint(v[kEach - 1])),
+            u32(__double2hiint(v[kEach - 1]))};
   }
 
   static __device__ void put(const Sums& d, Value* to) {

@@ -57,7 +57,7 @@ struct ConvUpdate {
   static constexpr int kElements = C::kOut * C::kWeights + C::kOutP;
   static constexpr int kPart = (kElements + 127) / 128 * 128, kTasks = kPart / 128;
   Tensor<Math, Kept, Optimizer> w, b;
-  Copy* copy;         // of w, or null
+  Copy* copy;           // of w, or null
   Number *rows, *back;  // [kOut][kForwardLd], [kIn][kBackwardLd]
 
   // Writes the operands of weight `i` of the program's order.
@@ -83,8 +83,7 @@ struct ConvUpdate {
       const bool of_bias = element >= C::kOut * C::kWeights;
       const int i = of_bias ? element - C::kOut * C::kWeights
                             : (element / C::kWeights * C::kIn + in) * C::kTaps + tap;
-      const bool real =
-          thread < 128 && (of_bias ? i < C::kOut && b.w != nullptr : in < C::kIn);
+      const bool real = thread < 128 && (of_bias ? i < C::kOut && b.w != nullptr : in < C::kIn);
       const Tensor<Math, Kept, Optimizer> tensor{of_bias ? b.w : w.w, of_bias ? b.m : w.m,
                                                  of_bias ? b.v : w.v};
       typename Tensor<Math, Kept, Optimizer>::Now now{};
