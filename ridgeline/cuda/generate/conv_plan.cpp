@@ -184,7 +184,7 @@ int64_t conv_shared_bytes(const NetStep& net, const std::vector<ConvPlan>& plans
 }
 
 int64_t conv_scratch_bytes(const NetStep& net, const std::vector<ConvPlan>& plans) {
-  int64_t values = plans.empty() ? 0 : 1024;  // for updates
+  int64_t values = plans.empty() ? 0 : kWarps * ConvPlan::kTask;  // for updates
   for (const ConvPlan& plan : plans) {
     const int64_t channels = plan.out_channels();
     const int64_t tiles = plan.gradient.mt * plan.gradient.nt;

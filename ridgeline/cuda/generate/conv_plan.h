@@ -36,8 +36,9 @@ struct ConvPlan {
   int64_t x_size() const;                 // values of a sample's image of inputs
   int64_t z_size() const;
   // Values of a block's part of the gradients of weights and bias.
-  int64_t part() const { return (out.c * weights() + out_channels() + 127) / 128 * 128; }
+  int64_t part() const { return up_to(out.c * weights() + out_channels(), kTask); }
 
+  static constexpr int64_t kTask = 256;  // weights that a block updates at a time
   static int64_t up_to(int64_t extent, int64_t group) {
     return (extent + group - 1) / group * group;
   }

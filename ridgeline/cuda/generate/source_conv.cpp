@@ -284,7 +284,7 @@ void Writer::conv_gradients(int offset) {
     line("{}.run({}, (block + {}) % kBlocks, kBlocks, kOptimizer, rates, {});", conv_update(l),
          of("cg", l), (plan_.blocks - offset) % plan_.blocks, scratch);
     close();
-    offset = (offset + int(p.part() / 128)) % plan_.blocks;
+    offset = (offset + int(p.part() / ConvPlan::kTask)) % plan_.blocks;
     if (!norm || !norm.gamma()) continue;
     open(fmt::format("if (block == kBlocks - 1 - {} % kBlocks && int(threadIdx.x) < C{}::kOut)", l,
                      l));

@@ -55,7 +55,8 @@ struct ConvUpdate {
   using Number = typename Math::Number;
   // Values of a block's part of the gradient: of the weights, then of the bias.
   static constexpr int kElements = C::kOut * C::kWeights + C::kOutP;
-  static constexpr int kPart = (kElements + 127) / 128 * 128, kTasks = kPart / 128;
+  static constexpr int kPart = (kElements + kThreads - 1) / kThreads * kThreads;
+  static constexpr int kTasks = kPart / kThreads;
   Tensor<Math, Kept, Optimizer> w, b;
   Copy* copy;           // of w, or null
   Number *rows, *back;  // [kOut][kForwardLd], [kIn][kBackwardLd]
@@ -72,40 +73,44 @@ struct ConvUpdate {
     for (int i = first; i < C::kOut * C::kIn * C::kTaps; i += stride) write(i, widen(w.w[i]));
   }
   // Adds the parts of the gradient of tasks `first`, `first + stride`, and so on, and applies it.
-  // `scratch` has 1024 values.
+  // `scratch` has kWarps * kThreads values.
   __device__ void run(const Value* parts, int first, int stride, const Optimizer& optimizer,
                       const Rates<Value>& rates, Value* scratch) const {
     const int thread = thread_of(), lane = thread & 31, warp = thread >> 5;
 #pragma unroll 1
     for (int task = first; task < kTasks; task += stride) {
-      const int element = 128 * task + thread, of_weight = element % C::kWeights;
+      const int element = kThreads * task + thread, of_weight = element % C::kWeights;
       const int in = of_weight % C::kInP, tap = of_weight / C::kInP;
       const bool of_bias = element >= C::kOut * C::kWeights;
       const int i = of_bias ? element - C::kOut * C::kWeights
                             : (element / C::kWeights * C::kIn + in) * C::kTaps + tap;
-      const bool real = thread < 128 && (of_bias ? i < C::kOut && b.w != nullptr : in < C::kIn);
+      const bool real = of_bias ? i < C::kOut && b.w != nullptr : in < C::kIn;
       const Tensor<Math, Kept, Optimizer> tensor{of_bias ? b.w : w.w, of_bias ? b.m : w.m,
                                                  of_bias ? b.v : w.v};
       typename Tensor<Math, Kept, Optimizer>::Now now{};
       if (real) now = tensor.fetch(i);
-      Value sum[4] = {};
-#pragma unroll 16
+      Value sum[2][4] = {};
+#pragma unroll 8
       for (int p = warp; p < kParts; p += kWarps) {
-        Value v[4];
-        load_four(parts + i64(p) * kPart + 128 * task + 4 * lane, v);
 #pragma unroll
-        for (int c = 0; c < 4; ++c) sum[c] += v[c];
+        for (int half = 0; half < 2; ++half) {
+          Value v[4];
+          load_four(parts + i64(p) * kPart + kThreads * task + 128 * half + 4 * lane, v);
+#pragma unroll
+          for (int c = 0; c < 4; ++c) sum[half][c] += v[c];
+        }
       }
       __syncthreads();  // the previous sums have been read
-      store_four(scratch + 128 * warp + 4 * lane, sum);
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        store_four(scratch + kThreads * warp + 128 * half + 4 * lane, sum[half]);
       __syncthreads();
       if (!real) continue;
       Value all = Value(0);
 #pragma unroll
-      for (int k = 0; k < kWarps; ++k) all += scratch[128 * k + thread];
-      tensor.apply(i, all, now, optimizer, rates);
+      for (int k = 0; k < kWarps; ++k) all += scratch[kThreads * k + thread];
+      const Value value = tensor.apply(i, all, now, optimizer, rates);
       if (of_bias) continue;
-      const Value value = widen(w.w[i]);
       write(i, value);
       if (copy != nullptr) copy[i] = Narrow<Copy>::from(value);
     }
