@@ -78,11 +78,24 @@ ConvPlan::Gradient gradient(const ConvPlan& plan, Math math) {
 }  // namespace
 
 int64_t ConvPlan::forward_ld(Math math) const { return up(weights(), chunk_of(math)); }
-int64_t ConvPlan::backward_ld(Math math) const {
-  return up(taps() * out_channels(), chunk_of(math));
+int64_t ConvPlan::classes() const {
+  const bool classed = window.h.kernel >= window.h.stride && window.w.kernel >= window.w.stride;
+  return back && classed ? window.h.stride * window.w.stride : 1;
+}
+int64_t ConvPlan::backward_ld(int64_t k, Math math) const {
+  const bool classed = classes() > 1;
+  const int64_t h = classed ? window.h.stride : 1, w = classed ? window.w.stride : 1;
+  const int64_t down = (window.h.kernel - k / w + h - 1) / h;
+  const int64_t across = (window.w.kernel - k % w + w - 1) / w;
+  return up(down * across * out_channels(), chunk_of(math));
+}
+int64_t ConvPlan::backward_values(Math math) const {
+  int64_t values = 0;
+  for (int64_t k = 0; k < classes(); ++k) values += up(in.c, 16) * backward_ld(k, math);
+  return values;
 }
 int64_t ConvPlan::weight_bytes(Math math) const {
-  const int64_t back_values = back ? up(in.c, 16) * backward_ld(math) : 0;
+  const int64_t back_values = back ? backward_values(math) : 0;
   return (up(out.c, 16) * forward_ld(math) + back_values) * number_bytes(math);
 }
 int64_t ConvPlan::x_size() const {
@@ -123,8 +136,8 @@ std::vector<ConvPlan> conv_plans(const NetStep& net, int blocks, int64_t bytes) 
     const int64_t chunk = chunk_of(net.math);
     plan.forward = product(plan.out.pixels(), plan.out_channels(),
                            plan.forward_ld(net.math) / chunk, net.math);
-    plan.backward =
-        product(plan.in.pixels(), plan.in_channels(), plan.backward_ld(net.math) / chunk, net.math);
+    plan.backward = product(divide_up(plan.in.pixels(), plan.classes()), plan.in_channels(),
+                            plan.backward_ld(0, net.math) / chunk, net.math);
     plan.gradient = gradient(plan, net.math);
     plans.push_back(plan);
   }
@@ -177,7 +190,7 @@ int64_t conv_shared_bytes(const NetStep& net, const std::vector<ConvPlan>& plans
     bytes += up(samples * plan.x_size() * number, 128) + up(samples * plan.z_size() * number, 128);
     if (plan.staged) bytes += plan.weight_bytes(net.math) + 256;
     bytes += up(plan.forward_ld(net.math) * number / 4, 128);  // offsets of parts of 16 bytes
-    bytes += up(plan.backward_ld(net.math) * number / 4, 128);
+    bytes += up(plan.backward_values(net.math) / up(plan.in.c, 16) * number / 4, 128);
     bytes += up(7 * plan.out_channels() * value_bytes(net.math), 128);
   }
   return bytes;

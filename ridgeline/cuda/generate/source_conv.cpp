@@ -12,7 +12,8 @@ void Writer::lay_out_convolutions() {
   for (size_t l = 0; l < count; ++l) {
     const ConvPlan& p = plan_.convolutions[l];
     numbers(fmt::format("cw{}", l), p.out.c, p.forward_ld(math()));
-    if (p.back) numbers(fmt::format("cwt{}", l), p.in.c, p.backward_ld(math()));
+    if (p.back)
+      space("Number", fmt::format("cwt{}", l), p.backward_values(math()), number_bytes(math()));
   }
   if (convolves()) numbers("dx", net_.batch(), depth(net_.layers[0].in()));
   zero_to_ = size_t(up(int64_t(space_.end()), 256));
@@ -32,13 +33,13 @@ void Writer::lay_out_convolutions() {
     if (p.staged) {
       in_shared("Number", fmt::format("sw{}", l), up(p.out.c, 16) * p.forward_ld(math()), number);
       if (p.back) {
-        in_shared("Number", fmt::format("swt{}", l), up(p.in.c, 16) * p.backward_ld(math()),
-                  number);
+        in_shared("Number", fmt::format("swt{}", l), p.backward_values(math()), number);
       }
     }
     in_shared("u8", fmt::format("places{}", l), samples * place_bytes(net_.convolutions[l]), 1);
     in_shared("int", fmt::format("forward_offsets{}", l), p.forward_ld(math()) * number / 16, 4);
-    in_shared("int", fmt::format("back_offsets{}", l), p.backward_ld(math()) * number / 16, 4);
+    in_shared("int", fmt::format("back_offsets{}", l),
+              p.backward_values(math()) / up(p.in.c, 16) * number / 16, 4);
     in_shared("Value", fmt::format("of_channels{}", l), 7 * p.out_channels(), value);
   }
   in_shared("Number", fmt::format("cx{}", count), samples * flat_image(net_).size(), number);
@@ -168,7 +169,7 @@ void Writer::conv_forward() {
     if (!p.staged) continue;
     line("copy_operands(sw{}, {}, {});", l, of("cw", l), up(p.out.c, 16) * p.forward_ld(math()));
     if (!p.back) continue;
-    line("copy_operands(swt{}, {}, {});", l, of("cwt", l), up(p.in.c, 16) * p.backward_ld(math()));
+    line("copy_operands(swt{}, {}, {});", l, of("cwt", l), p.backward_values(math()));
   }
   for (size_t l = 0; l < count; ++l) line("channels{0}.put(held{0});", l);
   line("wait_for_operands();");
@@ -261,11 +262,12 @@ void Writer::conv_backward() {
     close();
     line("__syncthreads();");
     if (!p.back) continue;
-    for_images(
-        fmt::format("ConvBackward<M, C{0}, {1}, {2}, {3}>::run({4}, {5}, back_offsets{0}, "
-                    "StoreInputGradient<M, C{0}>{{{6}}});",
-                    l, p.backward.mt, p.backward.nt, p.backward.ring, images("cz", l),
-                    p.staged ? fmt::format("swt{}", l) : of("cwt", l), images("cx", l)));
+    for (int64_t k = 0; k < p.classes(); ++k) {
+      for_images(
+          fmt::format("ConvBackward<M, C{}, {}, {}, {}, {}>::run({}, {}, back_offsets{}, {});", l,
+                      k, p.backward.mt, p.backward.nt, p.backward.ring, images("cz", l),
+                      p.staged ? fmt::format("swt{}", l) : of("cwt", l), l, images("cx", l)));
+    }
     line("__syncthreads();");
   }
   close();

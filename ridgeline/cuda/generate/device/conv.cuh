@@ -24,6 +24,7 @@ struct Conv {
   static constexpr int kOut = kOut_, kOutH = kOutH_, kOutW = kOutW_;
   static constexpr int kTapsH = kTapsH_, kTapsW = kTapsW_, kTaps = kTapsH * kTapsW;
   static constexpr bool kBack = kBack_;
+  static constexpr int kStepH = kStepH_, kStepW = kStepW_;
   static constexpr int kXLd = kXLd_, kZLd = kZLd_;
   static constexpr int kInP = (kIn + kGroup - 1) / kGroup * kGroup;
   static constexpr int kOutP = (kOut + kGroup - 1) / kGroup * kGroup;
@@ -40,6 +41,32 @@ struct Conv {
       kBack ? (kTapsH - 1 - kPadH_) * kZRow + (kTapsW - 1 - kPadW_) * kZLd : 0;
   static constexpr int kWeights = kTaps * kInP;  // per output, in the order of products
 
+  // With a stride, pixels of the inputs fall into classes by the remainders of their places: the
+  // gradients of a class come from the same taps, the others' would meet zeros only.
+  static constexpr bool kClassed = kBack && kTapsH >= kStepH && kTapsW >= kStepW;
+  static constexpr int kClassesH = kClassed ? kStepH : 1, kClassesW = kClassed ? kStepW : 1;
+  static constexpr int kClasses = kClassesH * kClassesW;
+  // The taps of class `k` are k / kClassesW, + kClassesH and so on down, counted from the last.
+  static __device__ constexpr int taps_h(int k) {
+    return (kTapsH - k / kClassesW + kClassesH - 1) / kClassesH;
+  }
+  static __device__ constexpr int taps_w(int k) {
+    return (kTapsW - k % kClassesW + kClassesW - 1) / kClassesW;
+  }
+  // Its first pixel, and how many there are.
+  static __device__ constexpr int first_h(int k) {
+    return (kTapsH - 1 - kPadH_ + kClassesH - k / kClassesW) % kClassesH;
+  }
+  static __device__ constexpr int first_w(int k) {
+    return (kTapsW - 1 - kPadW_ + kClassesW - k % kClassesW) % kClassesW;
+  }
+  static __device__ constexpr int height(int k) {
+    return (kInH - first_h(k) + kClassesH - 1) / kClassesH;
+  }
+  static __device__ constexpr int width(int k) {
+    return (kInW - first_w(k) + kClassesW - 1) / kClassesW;
+  }
+
   // The inputs' pixel (r, s).
   static __device__ int x_at(int r, int s) { return (r + kPadH_) * kXRow + (s + kPadW_) * kXLd; }
   // The outputs' pixel (p, q).
@@ -49,8 +76,24 @@ struct Conv {
 // Operands of weights: rows of whole chunks, for outputs and for gradients of inputs.
 template <typename Math, typename C>
 constexpr int kForwardLd = (C::kTaps * C::kInP + Math::kChunk - 1) / Math::kChunk* Math::kChunk;
+// Those of class k come after those of the classes before.
 template <typename Math, typename C>
-constexpr int kBackwardLd = (C::kTaps * C::kOutP + Math::kChunk - 1) / Math::kChunk* Math::kChunk;
+__device__ constexpr int backward_ld(int k) {
+  return (C::taps_h(k) * C::taps_w(k) * C::kOutP + Math::kChunk - 1) / Math::kChunk * Math::kChunk;
+}
+template <typename Math, typename C>
+__device__ constexpr int backward_begin(int k) {
+  int begin = 0;
+  for (int i = 0; i < k; ++i) begin += whole_units(C::kIn) * backward_ld<Math, C>(i);
+  return begin;
+}
+// Where the offsets of class k begin.
+template <typename Math, typename C>
+__device__ constexpr int offsets_begin(int k) {
+  int begin = 0;
+  for (int i = 0; i < k; ++i) begin += backward_ld<Math, C>(i) / Math::kChunk * 4;
+  return begin;
+}
 
 // The offsets from a pixel's first tap to the parts of 16 bytes that its product reads, for whole
 // chunks. Those past the end have weights of zero, and read the first part.
@@ -67,9 +110,11 @@ template <typename Math, typename C>
 __device__ inline void fill_forward_offsets(int* to) {
   fill_offsets<Math, C::kTaps, C::kTapsW, C::kXRow, C::kXLd, C::kInP>(to);
 }
-template <typename Math, typename C>
+template <typename Math, typename C, int k = 0>
 __device__ inline void fill_backward_offsets(int* to) {
-  fill_offsets<Math, C::kTaps, C::kTapsW, C::kZRow, C::kZLd, C::kOutP>(to);
+  fill_offsets<Math, C::taps_h(k) * C::taps_w(k), C::taps_w(k), C::kClassesH * C::kZRow,
+               C::kClassesW * C::kZLd, C::kOutP>(to + offsets_begin<Math, C>(k));
+  if constexpr (k + 1 < C::kClasses) fill_backward_offsets<Math, C, k + 1>(to);
 }
 
 // Copies `count` operands to shared memory; wait_for_operands and a block barrier must follow.
@@ -173,8 +218,8 @@ struct StoreOutputs {
   }
 };
 
-// The gradient of the inputs, into their image.
-template <typename Math, typename C>
+// The gradient of the inputs of class k, into their image.
+template <typename Math, typename C, int k>
 struct StoreInputGradient {
   typename Math::Number* x;
 
@@ -182,11 +227,13 @@ struct StoreInputGradient {
     if (column >= C::kInP) return;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      if (pixel + r >= C::kInPixels) break;
+      if (pixel + r >= C::height(k) * C::width(k)) break;
       typename Math::Number n[4];
 #pragma unroll
       for (int c = 0; c < 4; ++c) n[c] = Narrow<typename Math::Number>::from(sum.v[r][c]);
-      store_four(x + C::x_at((pixel + r) / C::kInW, (pixel + r) % C::kInW) + column, n);
+      const int row = C::first_h(k) + C::kClassesH * ((pixel + r) / C::width(k));
+      const int place = C::first_w(k) + C::kClassesW * ((pixel + r) % C::width(k));
+      store_four(x + C::x_at(row, place) + column, n);
     }
   }
 };
@@ -195,9 +242,21 @@ struct StoreInputGradient {
 template <typename Math, typename C, int kMt, int kNt, int kRing>
 using ConvForward = PixelProduct<Math, false, kMt, kNt, kRing, kForwardLd<Math, C> / Math::kChunk,
                                  C::kOutH, C::kOutW, C::kXStepRow, C::kXStep, C::kOutP>;
-template <typename Math, typename C, int kMt, int kNt, int kRing>
-using ConvBackward = PixelProduct<Math, true, kMt, kNt, kRing, kBackwardLd<Math, C> / Math::kChunk,
-                                  C::kInH, C::kInW, C::kZRow, C::kZLd, C::kInP>;
+template <typename Math, typename C, int k, int kMt, int kNt, int kRing>
+struct ConvBackward {
+  using Number = typename Math::Number;
+  using Product = PixelProduct<Math, true, kMt, kNt, kRing, backward_ld<Math, C>(k) / Math::kChunk,
+                               C::height(k), C::width(k), C::kClassesH * C::kZRow,
+                               C::kClassesW * C::kZLd, C::kInP>;
+  static __device__ void run(const Number* z, const Number* weights, const int* offsets,
+                             Number* x) {
+    // The class's first tap of its first pixel.
+    constexpr int kFirst = (C::first_h(k) + k / C::kClassesW) * C::kZRow +
+                           (C::first_w(k) + k % C::kClassesW) * C::kZLd;
+    Product::run(z + kFirst, weights + backward_begin<Math, C>(k),
+                 offsets + offsets_begin<Math, C>(k), StoreInputGradient<Math, C, k>{x});
+  }
+};
 
 // Eight channels of a chunk's pixels, as a lane multiplies them with pixels as k: channel g of the
 // pixels that belong to t. In half types `at` points to the channels of pixel `lane` of the chunk.

@@ -59,15 +59,19 @@ struct ConvUpdate {
   static constexpr int kTasks = kPart / kThreads;
   Tensor<Math, Kept, Optimizer> w, b;
   Copy* copy;           // of w, or null
-  Number *rows, *back;  // [kOut][kForwardLd], [kIn][kBackwardLd]
+  Number *rows, *back;  // [kOut][kForwardLd], and by class [kIn][backward_ld]
 
   // Writes the operands of weight `i` of the program's order.
   __device__ void write(int i, Value value) const {
     const int out = i / (C::kIn * C::kTaps), in = i / C::kTaps % C::kIn, tap = i % C::kTaps;
     const Number n = Math::operand(value);
     rows[out * kForwardLd<Math, C> + tap * C::kInP + in] = n;
-    if constexpr (C::kBack)
-      back[in * kBackwardLd<Math, C> + (C::kTaps - 1 - tap) * C::kOutP + out] = n;
+    if constexpr (C::kBack) {
+      const int h = C::kTapsH - 1 - tap / C::kTapsW, w = C::kTapsW - 1 - tap % C::kTapsW;
+      const int k = h % C::kClassesH * C::kClassesW + w % C::kClassesW;
+      const int at = h / C::kClassesH * C::taps_w(k) + w / C::kClassesW;
+      back[backward_begin<Math, C>(k) + in * backward_ld<Math, C>(k) + at * C::kOutP + out] = n;
+    }
   }
   __device__ void take(int first, int stride) const {
     for (int i = first; i < C::kOut * C::kIn * C::kTaps; i += stride) write(i, widen(w.w[i]));
