@@ -7,6 +7,9 @@ namespace ridgeline::cuda {
 // "cuda.rnn.persistent" and "cuda.rnn_grad.persistent": a whole pass in one launch, with the
 // weights on chip.
 KernelTable rnn_persistent_kernels();
+// "cuda.rnn.batch_parallel" and "cuda.rnn_grad.batch_parallel": a whole pass of a small layer in
+// one launch, in which blocks of different samples never wait for each other.
+KernelTable rnn_batch_parallel_kernels();
 // "cuda.rnn_stack.wavefront": several layers in one launch, each a timestep behind the one below.
 KernelTable rnn_stack_kernels();
 // "cuda.rnn.<how>" and "cuda.rnn_grad.<how>": a loop over the timesteps of products and the

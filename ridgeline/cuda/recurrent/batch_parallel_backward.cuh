@@ -1,0 +1,115 @@
+#pragma once
+
+#include "ridgeline/cuda/recurrent/batch_parallel_pass.cuh"
+#include "ridgeline/cuda/recurrent/persistent_launch.cuh"
+
+namespace ridgeline::cuda::recurrent {
+
+template <typename T, Cell kCell, typename Product>
+class BatchBackward : public BatchPass<T, Product> {
+ public:
+  using Math = typename Handed<T>::Math;
+  static constexpr int kGates = cell_gates(kCell), kSaved = cell_saved(kCell);
+  static constexpr int kVectors = cell_vectors(kCell);
+
+  __device__ BatchBackward(const PersistentBackward<T>& args, void* shared)
+      : BatchPass<T, Product>(args.sequence, shared), args_(args) {}
+
+  __device__ void run() {
+    const int steps = this->s.steps;
+    this->clear();
+    float dh = this->state_of(args_.dhT), dc = this->state_of(args_.dcT);
+    Loads loads{};
+    load(steps - 1, loads);
+    this->product.load_weights(args_.w_hh, this->s.hidden, this->first_unit);
+    this->sync();
+    for (int step = steps; step-- > 0;) {
+      float gradients[4] = {};
+      const bool live = this->live(step);
+      if (live) {
+        dh =
+            unit_grad(unit_slopes<kCell, Math>(loads.saved()), dh + float(loads.dy), dc, gradients);
+      }
+      if (this->has) {
+#pragma unroll
+        for (int gate = 0; gate < kGates; ++gate) {
+          this->publish(this->buffer(step), gate * Product::kPlaces + this->unit,
+                        gradients[hidden_vector(kCell, gate)]);
+        }
+      }
+      load(step - 1, loads);
+      this->sync();
+      if (this->has) store(step, gradients);
+      if (step == 0 && args_.dh0 == nullptr) break;
+      const float sum = this->product.multiply(this->buffer(step), this->partials);
+      if (live) dh += sum;
+    }
+    this->store_state(args_.dh0, dh);
+    if (kCell == Cell::lstm) this->store_state(args_.dc0, dc);
+  }
+
+ private:
+  // The forward values of a timestep, as they are stored.
+  struct Loads {
+    T gates[kSaved > 0 ? kSaved : 1], before, dy;
+
+    __device__ UnitSaved<float> saved() const {
+      UnitSaved<float> of{};
+      if constexpr (kSaved == 0) {
+        of.y = float(gates[0]);
+      } else {
+#pragma unroll
+        for (int v = 0; v < kSaved; ++v) of.gates[v] = float(gates[v]);
+        of.before = float(before);
+      }
+      return of;
+    }
+  };
+
+  __device__ void load(int step, Loads& to) const {
+    if (step < 0 || !this->live(step)) return;
+    const int H = this->s.hidden;
+    const int64_t at = this->place(step);
+    to.dy = args_.dy[at * H + this->unit];
+    if constexpr (kSaved == 0) {
+      to.gates[0] = args_.y[at * H + this->unit];
+    } else {
+#pragma unroll
+      for (int v = 0; v < kSaved; ++v) {
+        to.gates[v] = args_.reserve[(at * kSaved + v) * H + this->unit];
+      }
+      to.before = state_before(step);
+    }
+  }
+  // c of the previous timestep for lstm, h for gru.
+  __device__ T state_before(int step) const {
+    const int H = this->s.hidden;
+    if (step > 0) {
+      const int64_t at = this->place(step - 1);
+      return kCell == Cell::lstm ? args_.reserve[(at * kSaved + 4) * H + this->unit]
+                                 : args_.y[at * H + this->unit];
+    }
+    const T* first = kCell == Cell::lstm ? args_.c0 : args_.h0;
+    return first != nullptr ? first[int64_t(this->sample) * H + this->unit] : T(0.0f);
+  }
+  __device__ void store(int step, const float (&gradients)[4]) const {
+    T* to = args_.gate_gradients + this->place(step) * (kVectors * this->s.hidden) + this->unit;
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) to[v * this->s.hidden] = T(gradients[v]);
+  }
+
+  const PersistentBackward<T>& args_;
+};
+
+template <typename T, Cell kCell, typename Product>
+__global__ void __launch_bounds__(Product::kThreads, 1)
+    rnn_backward_batch_parallel_kernel(const __grid_constant__ PersistentBackward<T> args) {
+#if __CUDA_ARCH__ >= 900  // the kernels refuse other GPUs
+  extern __shared__ __align__(16) float shared[];
+  BatchBackward<T, kCell, Product> pass(args, shared);
+  pass.run();
+  pass.sync();  // no block of a cluster exits while others write to it
+#endif
+}
+
+}  // namespace ridgeline::cuda::recurrent
