@@ -83,6 +83,7 @@ KernelTable kernels() {
                             rnn_persistent_kernels,
                             exact_cudnn_rnn_kernels,
                             rnn_loop_kernels,
+                            rnn_split_k_kernels,
                             rnn_product_kernels,
                             plain_sequence_kernels,
                             plain_text_kernels,

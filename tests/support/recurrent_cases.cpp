@@ -32,6 +32,8 @@ constexpr Sizes kSizes[] = {
     {6, 17, 16, 16, {true, false, false, true}},
     {3, 9, 8, 24, {true, true, false, true, true}},
     {19, 35, 3, 5, {true, true, true, true}},  // more timesteps than threads start at once
+    {1, 33, 2, 17, {true, false, false, true}},
+    {2, 17, 33, 100, {true, true, true, true}},
 };
 
 class RnnCase {

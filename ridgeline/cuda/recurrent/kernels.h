@@ -16,6 +16,8 @@ KernelTable rnn_stack_kernels();
 // functions between them, from one product per gate to one product for all inputs; every float
 // type, lengths, states.
 KernelTable rnn_loop_kernels();
+// "cuda.rnn_grad_w.split_k": all gradients of a small layer's weights in one launch.
+KernelTable rnn_split_k_kernels();
 // "cuda.rnn_grad_x.<how>" and "cuda.rnn_grad_w.<how>": the large products after the loop.
 KernelTable rnn_product_kernels();
 // "cuda.rnn.cudnn.<algorithm>": a recurrent layer for inference; "cuda.rnn_training.cudnn.<...>":

@@ -1,0 +1,273 @@
+#include "ridgeline/cuda/device/async_copy.cuh"
+#include "ridgeline/cuda/device/cluster_load.cuh"
+#include "ridgeline/cuda/device/mma.cuh"
+#include "ridgeline/cuda/device/shared_matrix.cuh"
+#include "ridgeline/cuda/recurrent/split_k_weights.h"
+
+namespace ridgeline::cuda::recurrent {
+namespace {
+
+constexpr int kThreads = 128, kStages = 4;
+// Values of a 16-byte access, and timesteps of a stage, which holds 8 KB of each factor.
+template <typename T>
+constexpr int kValues = 16 / sizeof(T);
+template <typename T>
+constexpr int kStageRows = 128 / sizeof(T);
+constexpr int kFactorBytes = 8192, kStageBytes = 2 * kFactorBytes;
+constexpr int kSharedBytes = kStages * kStageBytes;
+// The pitch of a tile of sums, whose column kSplitTile has the bias's.
+constexpr int kSumPitch = kSplitTile + 4;
+
+// The product of a block's two factors, [timestep][64 rows or columns of dw] in shared memory.
+template <typename T>
+class TileProduct {  // halves by mma; a warp has a quarter of the tile
+ public:
+  // The offset of a 16-byte word of a factor: swizzled, so that the same word of eight timesteps is
+  // in different banks.
+  static __device__ uint32_t offset(int row, int word) { return row * 128 + (word ^ row & 7) * 16; }
+
+  __device__ void add(uint32_t a_at, uint32_t b_at) {
+#pragma unroll
+    for (int k = 0; k < kStageRows<T>; k += 16) {
+      const int in_8 = lane_ % 8, second = lane_ / 8 % 2, last = lane_ / 16;
+      uint32_t a[2][4], b[2][4];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        load_matrices_transposed(a[i],
+                                 a_at + offset(k + 8 * last + in_8, row() / 8 + 2 * i + second));
+        load_matrices_transposed(b[i],
+                                 b_at + offset(k + 8 * second + in_8, column() / 8 + 2 * i + last));
+      }
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          mma_m16n8k16<T>(d_[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+        }
+        mma_m16n8k16<T>(bias_[i], a[i], Pair<T>::pack(1, 1), Pair<T>::pack(1, 1));
+      }
+    }
+  }
+  __device__ void store(float* sums) const {
+    const int g = lane_ / 4, t = lane_ % 4;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float* to = sums + (row() + 16 * i + 8 * half + g) * kSumPitch;
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          *reinterpret_cast<float2*>(to + column() + 8 * j + 2 * t) = {d_[i][j][2 * half],
+                                                                       d_[i][j][2 * half + 1]};
+        }
+        if (column() == 0 && t == 0) to[kSplitTile] = bias_[i][2 * half];
+      }
+    }
+  }
+
+ private:
+  __device__ int row() const { return warp_ / 2 * 32; }
+  __device__ int column() const { return warp_ % 2 * 32; }
+  int warp_ = int(threadIdx.x) / 32, lane_ = int(threadIdx.x) % 32;
+  float d_[2][4][4] = {}, bias_[2][4] = {};
+};
+
+template <>
+class TileProduct<float> {  // a thread has 8 x 4 of the tile
+ public:
+  static __device__ uint32_t offset(int row, int word) { return row * 256 + word * 16; }
+
+  __device__ void add(uint32_t a_at, uint32_t b_at) {
+#pragma unroll 4
+    for (int k = 0; k < kStageRows<float>; ++k) {
+      const uint4 words[3] = {load_shared_128(a_at + offset(k, row() / 4)),
+                              load_shared_128(a_at + offset(k, row() / 4 + 1)),
+                              load_shared_128(b_at + offset(k, column() / 4))};
+      const float* v = reinterpret_cast<const float*>(words);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) d_[i][j] = fmaf(v[i], v[8 + j], d_[i][j]);
+        if (column() == 0) bias_[i] += v[i];
+      }
+    }
+  }
+  __device__ void store(float* sums) const {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      float* to = sums + (row() + i) * kSumPitch;
+      *reinterpret_cast<float4*>(to + column()) = {d_[i][0], d_[i][1], d_[i][2], d_[i][3]};
+      if (column() == 0) to[kSplitTile] = bias_[i];
+    }
+  }
+
+ private:
+  __device__ int row() const { return int(threadIdx.x) / 16 * 8; }
+  __device__ int column() const { return int(threadIdx.x) % 16 * 4; }
+  float d_[8][4] = {}, bias_[8] = {};
+};
+
+// A block's tile: which rows of which weights, and where its factors come from.
+template <typename T>
+class Tile {
+ public:
+  __device__ explicit Tile(const SplitKWeights<T>& args) : args_(args) {
+    const int tile = int(blockIdx.x) / args.splits, columns = args.column_tiles();
+    first_row_ = tile / columns * kSplitTile;
+    const int column = tile % columns, of_x = args.tiles_of(args.in);
+    of_h_ = column >= of_x;
+    first_column_ = (of_h_ ? column - of_x : column) * kSplitTile;
+    width_ = of_h_ ? args.sequence.hidden : args.in;
+    even_gradients_ = even(args.gradients, args.pitch) && args.sequence.hidden % kValues<T> == 0;
+    even_inputs_ =
+        of_h_ ? even(args.y, args.sequence.hidden) && even(args.h0, 0) : even(args.x, args.in);
+  }
+
+  // Begins the copy of 16 bytes of both factors of a timestep [b, t] = `row` into a stage.
+  __device__ void copy(int row, int last, int word, uint32_t a_at, uint32_t b_at) const {
+    const int hidden = args_.sequence.hidden, m = first_row_ + word * kValues<T>;
+    const T* gradients = args_.gradients + int64_t(row) * args_.pitch;
+    const auto column_of = [&](int m) {
+      return of_h_ && args_.cell == Cell::gru && m >= 2 * hidden ? m + hidden : m;
+    };
+    const int there = row < last ? args_.rows() - m : 0;
+    if (even_gradients_) {
+      copy_async_or_zero<16>(a_at, there > 0 ? gradients + column_of(m) : args_.gradients,
+                             there > 0 ? 16 : 0);
+    } else {
+      copy_some(a_at, there, [&](int e) { return gradients[column_of(m + e)]; });
+    }
+    const T* inputs = row < last ? inputs_of(row) : nullptr;
+    const int n = first_column_ + word * kValues<T>, have = inputs != nullptr ? width_ - n : 0;
+    if (even_inputs_) {
+      copy_async_or_zero<16>(b_at, have > 0 ? inputs + n : args_.gradients, have > 0 ? 16 : 0);
+    } else {
+      copy_some(b_at, have, [&](int e) { return inputs[n + e]; });
+    }
+  }
+
+  // Writes a sum of the tile, or of the bias in the column past the tile.
+  __device__ void put(int row, int column, float sum) const {
+    const int m = first_row_ + row, n = first_column_ + column;
+    if (m >= args_.rows()) return;
+    if (column == kSplitTile) {
+      const MixedOut<T>& bias = of_h_ ? args_.db_hh : args_.db_ih;
+      if (first_column_ == 0 && bias) bias.put(m, sum);
+    } else if (n < width_) {
+      (of_h_ ? args_.dw_hh : args_.dw_ih).put(int64_t(m) * width_ + n, sum);
+    }
+  }
+
+ private:
+  static __device__ bool even(const T* rows, int64_t pitch) {
+    return pitch % kValues<T> == 0 && reinterpret_cast<uintptr_t>(rows) % 16 == 0;
+  }
+  // Stores as many of the values of a 16-byte word as there are, and zeros.
+  template <typename Get>
+  static __device__ void copy_some(uint32_t to, int there, const Get& get) {
+    alignas(16) T v[kValues<T>];
+#pragma unroll
+    for (int e = 0; e < kValues<T>; ++e) v[e] = e < there ? get(e) : T(0.0f);
+    const uint4 word = *reinterpret_cast<const uint4*>(v);
+    asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(word.x), "r"(word.y),
+                 "r"(word.z), "r"(word.w)
+                 : "memory");
+  }
+  // x of a timestep, or the state that it began with; null if that is zero. The padding may hold
+  // NaN or infinity, whose product with a gate gradient of zero is not zero.
+  __device__ const T* inputs_of(int row) const {
+    const Sequence& s = args_.sequence;
+    const int b = row / s.steps, t = row % s.steps, length = s.length(b);
+    if (t >= length) return nullptr;
+    if (!of_h_) return args_.x + int64_t(row) * args_.in;
+    const int earlier = s.reverse ? t + 1 : t - 1;
+    if (earlier >= 0 && earlier < length) return args_.y + s.place(b, earlier) * s.hidden;
+    return args_.h0 != nullptr ? args_.h0 + int64_t(b) * s.hidden : nullptr;
+  }
+
+  const SplitKWeights<T>& args_;
+  int first_row_, first_column_, width_;
+  bool of_h_, even_gradients_, even_inputs_;
+};
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    rnn_grad_w_split_k_kernel(const __grid_constant__ SplitKWeights<T> args) {
+#if __CUDA_ARCH__ >= 900  // the kernels refuse other GPUs
+  extern __shared__ __align__(128) float shared[];
+  constexpr int kRows = kStageRows<T>, kWords = kSplitTile / kValues<T>;
+  const Tile<T> tile(args);
+  const int rank = int(blockIdx.x) % args.splits;
+  const int all = args.sequence.batch * args.sequence.steps;
+  const int each = ((all + args.splits - 1) / args.splits + 15) / 16 * 16;
+  const int first = rank * each, last = min(first + each, all);
+  const int stages = last > first ? (last - first + kRows - 1) / kRows : 0;
+  const uint32_t memory = shared_address(shared);
+  const auto fetch = [&](int stage) {
+    const uint32_t at = memory + stage % kStages * kStageBytes;
+#pragma unroll
+    for (int i = int(threadIdx.x); i < kRows * kWords; i += kThreads) {
+      const uint32_t to = at + TileProduct<T>::offset(i / kWords, i % kWords);
+      tile.copy(first + stage * kRows + i / kWords, last, i % kWords, to, to + kFactorBytes);
+    }
+  };
+  for (int stage = 0; stage < kStages - 1; ++stage) {
+    if (stage < stages) fetch(stage);
+    copy_async_commit();
+  }
+  TileProduct<T> product;
+  for (int stage = 0; stage < stages; ++stage) {
+    copy_async_wait<kStages - 2>();
+    __syncthreads();  // the stage is there, and the one before it has been multiplied
+    if (stage + kStages - 1 < stages) fetch(stage + kStages - 1);
+    copy_async_commit();
+    const uint32_t at = memory + stage % kStages * kStageBytes;
+    product.add(at, at + kFactorBytes);
+  }
+  copy_async_wait<0>();
+  __syncthreads();
+  product.store(shared);
+  cluster_sync();
+  for (int i = int(threadIdx.x);; i += kThreads) {
+    const int row = rank + i / (kSplitTile + 1) * args.splits, column = i % (kSplitTile + 1);
+    if (row >= kSplitTile) break;
+    const uint32_t at = memory + (row * kSumPitch + column) * 4;
+    float sum = load_cluster(cluster_address(at, 0));
+    for (int block = 1; block < args.splits; ++block) {
+      sum += load_cluster(cluster_address(at, block));
+    }
+    tile.put(row, column, sum);
+  }
+  cluster_sync();  // no block exits while others read its sums
+#endif
+}
+
+}  // namespace
+
+template <typename T>
+cudaError_t launch_split_k_weights(const SplitKWeights<T>& args, cudaStream_t stream) {
+  const auto kernel = reinterpret_cast<const void*>(rnn_grad_w_split_k_kernel<T>);
+  if (auto e =
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes)) {
+    return e;
+  }
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim.x = unsigned(args.splits);
+  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(unsigned(args.tiles() * args.splits));
+  config.blockDim = dim3(unsigned(kThreads));
+  config.dynamicSmemBytes = kSharedBytes;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, rnn_grad_w_split_k_kernel<T>, args);
+}
+
+template cudaError_t launch_split_k_weights<__nv_bfloat16>(const SplitKWeights<__nv_bfloat16>&,
+                                                           cudaStream_t);
+template cudaError_t launch_split_k_weights<__half>(const SplitKWeights<__half>&, cudaStream_t);
+template cudaError_t launch_split_k_weights<float>(const SplitKWeights<float>&, cudaStream_t);
+
+}  // namespace ridgeline::cuda::recurrent
