@@ -79,6 +79,7 @@ KernelTable kernels() {
                             plain_update_kernels,
                             all_reduce_kernels,
                             rnn_stack_kernels,
+                            rnn_classifier_kernels,
                             rnn_batch_parallel_kernels,
                             rnn_persistent_kernels,
                             exact_cudnn_rnn_kernels,

@@ -1,34 +1,13 @@
 #include "ridgeline/cuda/recurrent/batch_parallel_backward.cuh"
+#include "ridgeline/cuda/recurrent/batch_parallel_products.cuh"
 
 namespace ridgeline::cuda::recurrent {
 namespace {
 
-// Calls f<Product> with the product of a layout.
-template <typename T, Cell kCell, typename F>
-auto with_product(const BatchParallelLayout& layout, const F& f) {
-  if constexpr (sizeof(T) == 4) {
-    if (layout.places == 64) {
-      return f.template operator()<FmaBackwardProduct<kCell, 64, 64, 1>>();
-    }
-    if (layout.places == 128) {
-      constexpr int kUnits = fma_units(kCell, 128);
-      return f.template operator()<FmaBackwardProduct<kCell, kUnits, 128, 128 / kUnits>>();
-    }
-    return f.template operator()<FmaBackwardProduct<kCell, fma_units(kCell, 256), 256, 2>>();
-  } else {
-    if constexpr (cell_gates(kCell) == 1) {
-      if (layout.places == 256) return f.template operator()<MmaBackwardProduct<T, kCell, 8>>();
-    } else {
-      if (layout.places == 64) return f.template operator()<MmaBackwardProduct<T, kCell, 2>>();
-    }
-    return f.template operator()<MmaBackwardProduct<T, kCell, 4>>();
-  }
-}
-
 template <typename T>
 void fill(BatchParallelLayout& layout, Cell cell) {
   dispatch_cell(cell, [&]<Cell kCell>() {
-    with_product<T, kCell>(layout, [&]<typename Product>() {
+    with_backward_product<T, kCell>(layout, [&]<typename Product>() {
       layout.samples = Product::kSamples;
       layout.cluster = layout.places / Product::kUnits;
       layout.shared_bytes = batch_shared_bytes<Product>();
@@ -55,7 +34,7 @@ template <typename T>
 cudaError_t launch_batch_parallel_backward(const PersistentBackward<T>& args,
                                            const BatchParallelLayout& layout, cudaStream_t stream) {
   return dispatch_cell(args.cell, [&]<Cell kCell>() {
-    return with_product<T, kCell>(layout, [&]<typename Product>() {
+    return with_backward_product<T, kCell>(layout, [&]<typename Product>() {
       PersistentBackward<T> params = args;
       return launch_batch_parallel(
           reinterpret_cast<const void*>(rnn_backward_batch_parallel_kernel<T, kCell, Product>),

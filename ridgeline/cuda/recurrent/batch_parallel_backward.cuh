@@ -5,7 +5,9 @@
 
 namespace ridgeline::cuda::recurrent {
 
-template <typename T, Cell kCell, typename Product>
+// With kOneDy a single step has a gradient of y, which one() sets; otherwise args.dy has those of
+// all timesteps.
+template <typename T, Cell kCell, typename Product, bool kOneDy = false>
 class BatchBackward : public BatchPass<T, Product> {
  public:
   using Math = typename Handed<T>::Math;
@@ -15,15 +17,21 @@ class BatchBackward : public BatchPass<T, Product> {
   __device__ BatchBackward(const PersistentBackward<T>& args, void* shared)
       : BatchPass<T, Product>(args.sequence, shared), args_(args) {}
 
-  __device__ void run() {
-    const int steps = this->s.steps;
+  // Called by all threads, before run().
+  __device__ void prepare() {
     this->clear();
-    float dh = this->state_of(args_.dhT), dc = this->state_of(args_.dcT);
-    Loads loads{};
-    load(steps - 1, loads);
+    load(this->s.steps - 1, loads_);
     this->product.load_weights(args_.w_hh, this->s.hidden, this->first_unit);
     this->sync();
-    for (int step = steps; step-- > 0;) {
+  }
+  __device__ void one(int step, float dy) {
+    dy_step_ = step;
+    dy_ = dy;
+  }
+  __device__ void run() {
+    float dh = this->state_of(args_.dhT), dc = this->state_of(args_.dcT);
+    Loads loads = loads_;
+    for (int step = this->s.steps; step-- > 0;) {
       float gradients[4] = {};
       const bool live = this->live(step);
       if (live) {
@@ -70,7 +78,7 @@ class BatchBackward : public BatchPass<T, Product> {
     if (step < 0 || !this->live(step)) return;
     const int H = this->s.hidden;
     const int64_t at = this->place(step);
-    to.dy = args_.dy[at * H + this->unit];
+    if (!kOneDy) to.dy = args_.dy[at * H + this->unit];
     if constexpr (kSaved == 0) {
       to.gates[0] = args_.y[at * H + this->unit];
     } else {
@@ -99,6 +107,9 @@ class BatchBackward : public BatchPass<T, Product> {
   }
 
   const PersistentBackward<T>& args_;
+  Loads loads_{};
+  int dy_step_ = -1;
+  float dy_ = 0.0f;
 };
 
 template <typename T, Cell kCell, typename Product>
@@ -107,6 +118,7 @@ __global__ void __launch_bounds__(Product::kThreads, 1)
 #if __CUDA_ARCH__ >= 900  // the kernels refuse other GPUs
   extern __shared__ __align__(16) float shared[];
   BatchBackward<T, kCell, Product> pass(args, shared);
+  pass.prepare();
   pass.run();
   pass.sync();  // no block of a cluster exits while others write to it
 #endif

@@ -48,10 +48,14 @@ __device__ inline float quad_sum(const float (&v)[kSums], int lane) {
   }
 }
 
+template <Cell kCell, int kUnits, int kPadded, int kSamples>
+class FmaBackwardProduct;
+
 // sums of gates[units] = w_hh . h. A warp has eight units, a quad of lanes for each.
 template <Cell kCell, int kUnits, int kPadded, int kSamples>
 class FmaForwardProduct : public FmaPlace<kUnits, kPadded, kSamples> {
  public:
+  using Backward = FmaBackwardProduct<kCell, kUnits, kPadded, kSamples>;  // of the same layout
   static constexpr int kGates = cell_gates(kCell), kPitch = kPadded, kInputPlaces = 0;
   static constexpr int kWarpParts = 128 / kUnits;  // warps that divide the places of a sum
   static constexpr int kLanes = 4 * kWarpParts, kQuads = kPadded / (4 * kLanes);

@@ -18,7 +18,9 @@ class BatchForward : public BatchPass<T, Product> {
         x_(args.x),
         in_(args.in) {}
 
-  __device__ void run() {
+  // Returns this thread's h after the selected step.
+  __device__ float run(int selected_step = -1) {
+    float selected = 0.0f;
     this->clear();
     if constexpr (kTakesX) stage_inputs();
     this->product.load_weights(args_.w_hh, this->s.hidden, this->first_unit);
@@ -46,6 +48,7 @@ class BatchForward : public BatchPass<T, Product> {
         if (kCell == Cell::gru) gates[3] = last_sum;
         h = Handed<T>::rounded({next_state<kCell, Math>(gates, h, c), 0.0f}).x;
         this->publish(this->buffer(step + 1), this->unit, h);
+        if (step == selected_step) selected = h;
       }
       if constexpr (kTakesX) take_inputs(step + 1, from_x);
       this->sync();
@@ -53,6 +56,7 @@ class BatchForward : public BatchPass<T, Product> {
     }
     this->store_state(args_.hT, h);
     if (kCell == Cell::lstm) this->store_state(args_.cT, c);
+    return selected;
   }
 
  private:

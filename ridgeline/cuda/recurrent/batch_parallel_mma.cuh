@@ -76,11 +76,15 @@ __device__ inline float own_sum(const float (&d)[4], int t) {
   return t & 2 ? high : low;
 }
 
+template <typename T, Cell kCell, int kChunks>
+class MmaBackwardProduct;
+
 // sums of gates[units] = w_hh . h, and of w_ih . x with kInputChunks > 0.
 template <typename T, Cell kCell, int kChunks, int kInputChunks>
 class MmaForwardProduct : public MmaPlace<T, kChunks> {
  public:
   using Place = MmaPlace<T, kChunks>;
+  using Backward = MmaBackwardProduct<T, kCell, kChunks>;  // of the same layout
   static constexpr int kGates = cell_gates(kCell), kInputPlaces = 32 * kInputChunks;
   // A sample's row of a state; rows are in different halves of the banks.
   static constexpr int kPitch = Place::kPlaces + 32;

@@ -51,11 +51,19 @@ class BatchPass {
   // Writes a value of this thread's sample for the product of all blocks of the cluster.
   __device__ void publish(State* to, int place, float v) const {
     State* at = to + local * Product::kPitch + place;
-    if (cluster == 1) {
+    if constexpr (sizeof(State) == sizeof(float)) {
+      send(at, v);
+    } else {
       *at = State(v);
+    }
+  }
+  // Writes to the same address in the shared memory of all blocks of the cluster.
+  __device__ void send(float* to, float v) const {
+    if (cluster == 1) {
+      *to = v;
       return;
     }
-    const uint32_t address = shared_address(at);
+    const uint32_t address = shared_address(to);
     for (int block = 0; block < cluster; ++block) {
       asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(cluster_address(address, block)), "f"(v)
                    : "memory");
@@ -95,6 +103,8 @@ class BatchPass {
   int length;               // of the sample; 0 if there is none
   Product product;
 };
+
+constexpr size_t kMostPlainShared = 48 << 10;  // per block, without an attribute
 
 // Launches a GPU function in clusters of layout.cluster blocks.
 inline cudaError_t launch_batch_parallel(const void* kernel, const BatchParallelLayout& layout,

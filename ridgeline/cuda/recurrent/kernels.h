@@ -16,6 +16,9 @@ KernelTable rnn_stack_kernels();
 // functions between them, from one product per gate to one product for all inputs; every float
 // type, lengths, states.
 KernelTable rnn_loop_kernels();
+// "cuda.rnn_classifier.batch_parallel": a small layer, the head of a classifier on one of its
+// timesteps, and the backward pass of both.
+KernelTable rnn_classifier_kernels();
 // "cuda.rnn_grad_w.split_k": all gradients of a small layer's weights in one launch.
 KernelTable rnn_split_k_kernels();
 // "cuda.rnn_grad_x.<how>" and "cuda.rnn_grad_w.<how>": the large products after the loop.

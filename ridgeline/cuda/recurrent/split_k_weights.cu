@@ -112,35 +112,53 @@ template <typename T>
 class Tile {
  public:
   __device__ explicit Tile(const SplitKWeights<T>& args) : args_(args) {
-    const int tile = int(blockIdx.x) / args.splits, columns = args.column_tiles();
-    first_row_ = tile / columns * kSplitTile;
-    const int column = tile % columns, of_x = args.tiles_of(args.in);
-    of_h_ = column >= of_x;
-    first_column_ = (of_h_ ? column - of_x : column) * kSplitTile;
-    width_ = of_h_ ? args.sequence.hidden : args.in;
-    even_gradients_ = even(args.gradients, args.pitch) && args.sequence.hidden % kValues<T> == 0;
+    const Sequence& s = args.sequence;
+    int tile = int(blockIdx.x) / args.splits;
+    int column = tile % args.column_tiles();
+    const int of_x = args.tiles_of(args.in);
+    if (tile >= args.layer_tiles()) {
+      of_ = Of::head;
+      column = tile - args.layer_tiles();
+      tile = 0;
+    } else if (column >= of_x) {
+      of_ = Of::h;
+      column -= of_x;
+    }
+    const bool head = of_ == Of::head;
+    first_row_ = tile / args.column_tiles() * kSplitTile;
+    first_column_ = column * kSplitTile;
+    rows_ = head ? args.head.classes : args.rows();
+    width_ = of_ == Of::x ? args.in : s.hidden;
+    gradients_ = head ? args.head.gradients : args.gradients;
+    pitch_ = head ? args.head.classes : args.pitch;
+    even_gradients_ = even(gradients_, pitch_) && (head || s.hidden % kValues<T> == 0);
     even_inputs_ =
-        of_h_ ? even(args.y, args.sequence.hidden) && even(args.h0, 0) : even(args.x, args.in);
+        of_ == Of::x ? even(args.x, args.in) : even(args.y, s.hidden) && even(args.h0, 0);
   }
+
+  // The number of timesteps, or of samples, that the sums are over.
+  __device__ int extent() const {
+    const Sequence& s = args_.sequence;
+    return of_ == Of::head ? s.batch : s.batch * s.steps;
+  }
+  // Whether this tile's first block also adds up the samples' losses.
+  __device__ bool has_scores() const { return of_ == Of::head && first_column_ == 0; }
 
   // Begins the copy of 16 bytes of both factors of a timestep [b, t] = `row` into a stage.
   __device__ void copy(int row, int last, int word, uint32_t a_at, uint32_t b_at) const {
-    const int hidden = args_.sequence.hidden, m = first_row_ + word * kValues<T>;
-    const T* gradients = args_.gradients + int64_t(row) * args_.pitch;
-    const auto column_of = [&](int m) {
-      return of_h_ && args_.cell == Cell::gru && m >= 2 * hidden ? m + hidden : m;
-    };
-    const int there = row < last ? args_.rows() - m : 0;
+    const int m = first_row_ + word * kValues<T>, n = first_column_ + word * kValues<T>;
+    const T* gradients = gradients_ + int64_t(row) * pitch_;
+    const int there = row < last ? rows_ - m : 0;
     if (even_gradients_) {
-      copy_async_or_zero<16>(a_at, there > 0 ? gradients + column_of(m) : args_.gradients,
+      copy_async_or_zero<16>(a_at, there > 0 ? gradients + column_of(m) : gradients_,
                              there > 0 ? 16 : 0);
     } else {
       copy_some(a_at, there, [&](int e) { return gradients[column_of(m + e)]; });
     }
     const T* inputs = row < last ? inputs_of(row) : nullptr;
-    const int n = first_column_ + word * kValues<T>, have = inputs != nullptr ? width_ - n : 0;
+    const int have = inputs != nullptr ? width_ - n : 0;
     if (even_inputs_) {
-      copy_async_or_zero<16>(b_at, have > 0 ? inputs + n : args_.gradients, have > 0 ? 16 : 0);
+      copy_async_or_zero<16>(b_at, have > 0 ? inputs + n : gradients_, have > 0 ? 16 : 0);
     } else {
       copy_some(b_at, have, [&](int e) { return inputs[n + e]; });
     }
@@ -149,16 +167,21 @@ class Tile {
   // Writes a sum of the tile, or of the bias in the column past the tile.
   __device__ void put(int row, int column, float sum) const {
     const int m = first_row_ + row, n = first_column_ + column;
-    if (m >= args_.rows()) return;
+    if (m >= rows_) return;
+    const auto pick = [&](auto of_x, auto of_h, auto of_head) {
+      return of_ == Of::x ? of_x : of_ == Of::h ? of_h : of_head;
+    };
     if (column == kSplitTile) {
-      const MixedOut<T>& bias = of_h_ ? args_.db_hh : args_.db_ih;
+      const MixedOut<T> bias = pick(args_.db_ih, args_.db_hh, args_.head.db);
       if (first_column_ == 0 && bias) bias.put(m, sum);
     } else if (n < width_) {
-      (of_h_ ? args_.dw_hh : args_.dw_ih).put(int64_t(m) * width_ + n, sum);
+      pick(args_.dw_ih, args_.dw_hh, args_.head.dw).put(int64_t(m) * width_ + n, sum);
     }
   }
 
  private:
+  enum class Of : uint8_t { x, h, head };  // whose weights
+
   static __device__ bool even(const T* rows, int64_t pitch) {
     return pitch % kValues<T> == 0 && reinterpret_cast<uintptr_t>(rows) % 16 == 0;
   }
@@ -173,22 +196,51 @@ class Tile {
                  "r"(word.z), "r"(word.w)
                  : "memory");
   }
+  // Where a row of the weights' gradients is in the gate gradients: a GRU's last gate has a vector
+  // of its own for h.
+  __device__ int column_of(int m) const {
+    const int hidden = args_.sequence.hidden;
+    return of_ == Of::h && args_.cell == Cell::gru && m >= 2 * hidden ? m + hidden : m;
+  }
   // x of a timestep, or the state that it began with; null if that is zero. The padding may hold
   // NaN or infinity, whose product with a gate gradient of zero is not zero.
   __device__ const T* inputs_of(int row) const {
     const Sequence& s = args_.sequence;
+    if (of_ == Of::head) return args_.y + s.place(row, args_.head.time) * s.hidden;
     const int b = row / s.steps, t = row % s.steps, length = s.length(b);
     if (t >= length) return nullptr;
-    if (!of_h_) return args_.x + int64_t(row) * args_.in;
+    if (of_ == Of::x) return args_.x + int64_t(row) * args_.in;
     const int earlier = s.reverse ? t + 1 : t - 1;
     if (earlier >= 0 && earlier < length) return args_.y + s.place(b, earlier) * s.hidden;
     return args_.h0 != nullptr ? args_.h0 + int64_t(b) * s.hidden : nullptr;
   }
 
   const SplitKWeights<T>& args_;
-  int first_row_, first_column_, width_;
-  bool of_h_, even_gradients_, even_inputs_;
+  const T* gradients_;
+  int64_t pitch_;
+  int first_row_, first_column_, rows_, width_;
+  Of of_ = Of::x;
+  bool even_gradients_, even_inputs_;
 };
+
+// Called by a warp: adds up the samples' losses in a fixed order.
+template <typename T>
+__device__ void add_scores(const SplitKHead<T>& head, int batch) {
+  double loss = 0;
+  int correct = 0;
+  for (int b = int(threadIdx.x); b < batch; b += 32) {
+    loss += head.scores[b].loss;
+    correct += head.scores[b].correct;
+  }
+#pragma unroll
+  for (int off = 16; off > 0; off /= 2) {
+    loss += __shfl_xor_sync(0xffffffffu, loss, off);
+    correct += __shfl_xor_sync(0xffffffffu, correct, off);
+  }
+  if (threadIdx.x != 0) return;
+  head.loss[*head.tick] = head.loss_scale * loss;
+  if (head.correct != nullptr) head.correct[*head.tick] = correct;
+}
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
@@ -198,7 +250,7 @@ __global__ void __launch_bounds__(kThreads)
   constexpr int kRows = kStageRows<T>, kWords = kSplitTile / kValues<T>;
   const Tile<T> tile(args);
   const int rank = int(blockIdx.x) % args.splits;
-  const int all = args.sequence.batch * args.sequence.steps;
+  const int all = tile.extent();
   const int each = ((all + args.splits - 1) / args.splits + 15) / 16 * 16;
   const int first = rank * each, last = min(first + each, all);
   const int stages = last > first ? (last - first + kRows - 1) / kRows : 0;
@@ -226,6 +278,9 @@ __global__ void __launch_bounds__(kThreads)
   }
   copy_async_wait<0>();
   __syncthreads();
+  if (tile.has_scores() && rank == 0 && threadIdx.x < 32) {
+    add_scores(args.head, args.sequence.batch);
+  }
   product.store(shared);
   cluster_sync();
   for (int i = int(threadIdx.x);; i += kThreads) {
