@@ -38,18 +38,20 @@ class BatchBackward : public BatchPass<T, Product> {
         dh =
             unit_grad(unit_slopes<kCell, Math>(loads.saved()), dh + float(loads.dy), dc, gradients);
       }
-      if (this->has) {
 #pragma unroll
-        for (int gate = 0; gate < kGates; ++gate) {
-          this->publish(this->buffer(step), gate * Product::kPlaces + this->unit,
-                        gradients[hidden_vector(kCell, gate)]);
-        }
+      for (int gate = 0; gate < kGates; ++gate) {
+        leave(this->buffer(step), this->product.place(gate, this->unit),
+              gradients[hidden_vector(kCell, gate)]);
       }
       load(step - 1, loads);
-      this->sync();
+      if constexpr (Product::kSendsSums) {
+        __syncthreads();
+      } else {
+        this->sync();
+      }
       if (this->has) store(step, gradients);
       if (step == 0 && args_.dh0 == nullptr) break;
-      const float sum = this->product.multiply(this->buffer(step), this->partials);
+      const float sum = this->product.multiply(this->buffer(step), this->partials, step);
       if (live) dh += sum;
     }
     this->store_state(args_.dh0, dh);
@@ -57,6 +59,18 @@ class BatchBackward : public BatchPass<T, Product> {
   }
 
  private:
+  using State = typename Product::State;
+
+  // Writes a gate gradient of this thread's sample for the product, of this block only if its sums
+  // are sent.
+  __device__ void leave(State* to, int place, float v) const {
+    if constexpr (Product::kSendsSums) {
+      if (this->has) to[this->local * Product::kPitch + place] = State(v);
+    } else {
+      this->publish(to, place, v, this->has);
+    }
+  }
+
   // The forward values of a timestep, as they are stored.
   struct Loads {
     T gates[kSaved > 0 ? kSaved : 1], before, dy;

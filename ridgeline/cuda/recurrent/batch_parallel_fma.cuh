@@ -137,12 +137,14 @@ class FmaBackwardProduct : public FmaPlace<kUnits, kPadded, kSamples> {
   static constexpr int kParts = 16 * kWarpUnits / kUnits, kQuads = kPitch / (4 * kParts);
   static constexpr int kPartFloats = kSamples * kUnits;
   static constexpr int kPartialFloats = kParts * kPartFloats;
+  static constexpr bool kSendsSums = false;
 
+  __device__ int place(int gate, int unit) const { return gate * kPadded + unit; }
   __device__ void load_weights(const float* w_hh, int hidden, int first_unit) {
     const int unit = first_unit + warp_unit() + this->lane * kLaneUnits;
 #pragma unroll
     for (int i = 0; i < kQuads; ++i) {
-      const int at = place(i), gate = at / kPadded, from = at % kPadded;
+      const int at = quad_place(i), gate = at / kPadded, from = at % kPadded;
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const float* row = w_hh + (int64_t(gate) * hidden + from + e) * hidden + unit;
@@ -154,13 +156,13 @@ class FmaBackwardProduct : public FmaPlace<kUnits, kPadded, kSamples> {
     }
   }
 
-  __device__ float multiply(const float* gradients, float* partials) const {
+  __device__ float multiply(const float* gradients, float* partials, int /*step*/) const {
 #pragma unroll
     for (int s = 0; s < kSamples; ++s) {
       float of[kLaneUnits] = {};
 #pragma unroll
       for (int i = 0; i < kQuads; ++i) {
-        const float4 v = *reinterpret_cast<const float4*>(gradients + s * kPitch + place(i));
+        const float4 v = *reinterpret_cast<const float4*>(gradients + s * kPitch + quad_place(i));
 #pragma unroll
         for (int k = 0; k < kLaneUnits; ++k) {
           const float(&w)[4] = weights_[i][k];
@@ -183,7 +185,7 @@ class FmaBackwardProduct : public FmaPlace<kUnits, kPadded, kSamples> {
  private:
   __device__ int warp_unit() const { return this->warp * kWarpUnits % kUnits; }
   __device__ int part() const { return this->warp * kWarpUnits / kUnits; }
-  __device__ int place(int i) const { return 4 * (i * kParts + part()); }
+  __device__ int quad_place(int i) const { return 4 * (i * kParts + part()); }
 
   float weights_[kQuads][kLaneUnits][4];
 };

@@ -31,11 +31,11 @@ BatchParallelLayout batch_parallel_forward_layout(Cell cell, int planes, int ste
     return layout;
   }
   const size_t staged = size_t(steps) * 2 * kMmaInputPlaces * 2;
-  layout.takes_x = planes == 1 && in <= kMmaInputPlaces && staged <= kMostInputBytes;
   if (planes > 1) {
     fill<float>(layout, cell);
   } else {
     fill<__nv_bfloat16>(layout, cell);
+    layout.takes_x = layout.cluster == 1 && in <= kMmaInputPlaces && staged <= kMostInputBytes;
   }
   if (layout.takes_x) layout.shared_bytes += staged;
   return layout;

@@ -28,7 +28,7 @@ class BatchForward : public BatchPass<T, Product> {
     load_biases();
     float h = this->state_of(args_.h0), c = this->state_of(args_.c0);
     this->sync();
-    if (this->has) this->publish(this->buffer(0), this->unit, h);
+    this->publish(this->buffer(0), this->unit, h, this->has);
     float from_x[kGates] = {};
     take_inputs(0, from_x);
     this->sync();
@@ -38,7 +38,8 @@ class BatchForward : public BatchPass<T, Product> {
       for (int gate = 0; gate < kGates; ++gate) gates[gate] = from_x[gate] + of_x_[gate];
       take_inputs_ahead(step + 1, from_x);
       this->product.multiply(this->buffer(step), this->partials, sums);
-      if (this->live(step)) {
+      const bool live = this->live(step);
+      if (live) {
         const float last_sum = sums[kGates - 1] + of_last_;
 #pragma unroll
         for (int gate = 0; gate < kGates; ++gate) {
@@ -47,9 +48,9 @@ class BatchForward : public BatchPass<T, Product> {
         }
         if (kCell == Cell::gru) gates[3] = last_sum;
         h = Handed<T>::rounded({next_state<kCell, Math>(gates, h, c), 0.0f}).x;
-        this->publish(this->buffer(step + 1), this->unit, h);
         if (step == selected_step) selected = h;
       }
+      this->publish(this->buffer(step + 1), this->unit, h, live);
       if constexpr (kTakesX) take_inputs(step + 1, from_x);
       this->sync();
       if (this->has) store(step, gates, h, c);

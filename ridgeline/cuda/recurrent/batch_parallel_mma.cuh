@@ -70,6 +70,15 @@ struct MmaWeights {
   }
 };
 
+// Values `at` and `at + 1` of a row of `count`, with zeros past its end; in one access if `even`.
+template <typename T>
+__device__ inline uint32_t pair_of_row(const T* row, int at, int count, bool even) {
+  if (at >= count) return 0;
+  if (even) return *reinterpret_cast<const uint32_t*>(row + at);
+  const uint16_t* bits = reinterpret_cast<const uint16_t*>(row + at);
+  return bits[0] | (at + 1 < count ? uint32_t(bits[1]) << 16 : 0);
+}
+
 // Register t of a lane's sums, for lane 4 g + t.
 __device__ inline float own_sum(const float (&d)[4], int t) {
   const float low = t & 1 ? d[1] : d[0], high = t & 1 ? d[3] : d[2];
@@ -152,22 +161,21 @@ class MmaBackwardProduct : public MmaPlace<T, kChunks> {
   using Place = MmaPlace<T, kChunks>;
   static constexpr int kGates = cell_gates(kCell), kPitch = kGates * Place::kPlaces + 32;
   static constexpr int kPartialFloats = 0;
+  static constexpr bool kSendsSums = false;
 
+  __device__ int place(int gate, int unit) const { return gate * Place::kPlaces + unit; }
   __device__ void load_weights(const T* w_hh, int hidden, int /*first_unit*/) {
     const bool even = hidden % 2 == 0 && reinterpret_cast<uintptr_t>(w_hh) % 4 == 0;
     const int unit = 16 * this->warp + 2 * this->g;
 #pragma unroll
     for (int gate = 0; gate < kGates; ++gate) {
-      weights_[gate].load_columns(this->t, [&](int place) -> uint32_t {
-        const T* from = w_hh + (int64_t(gate) * hidden + place) * hidden + unit;
-        if (place >= hidden || unit >= hidden) return 0;
-        if (even) return *reinterpret_cast<const uint32_t*>(from);
-        const uint16_t* bits = reinterpret_cast<const uint16_t*>(from);
-        return bits[0] | (unit + 1 < hidden ? uint32_t(bits[1]) << 16 : 0);
+      weights_[gate].load_columns(this->t, [&](int place) {
+        return pair_of_row(w_hh + (int64_t(gate) * hidden + place) * hidden, unit,
+                           place < hidden ? hidden : 0, even);
       });
     }
   }
-  __device__ float multiply(const T* gradients, float* /*partials*/) const {
+  __device__ float multiply(const T* gradients, float* /*partials*/, int /*step*/) const {
     float d[2][2][4] = {};
     const uint32_t row = shared_address(gradients + (this->g & 1) * kPitch + 8 * this->t);
 #pragma unroll

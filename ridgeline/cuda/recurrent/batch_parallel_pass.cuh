@@ -5,12 +5,14 @@
 
 #include "ridgeline/cuda/device/cluster.cuh"
 #include "ridgeline/cuda/recurrent/batch_parallel.h"
+#include "ridgeline/cuda/recurrent/batch_parallel_cluster_mma.cuh"
 #include "ridgeline/cuda/recurrent/batch_parallel_fma.cuh"
 #include "ridgeline/cuda/recurrent/batch_parallel_mma.cuh"
 #include "ridgeline/cuda/recurrent/exchange.cuh"
 
-// What both directions of a batch-parallel pass share. Product is one of batch_parallel_mma.cuh or
-// batch_parallel_fma.cuh; each of its threads applies the gates of one unit and sample, or of none.
+// What both directions of a batch-parallel pass share. Product is one of batch_parallel_mma.cuh,
+// batch_parallel_cluster_mma.cuh or batch_parallel_fma.cuh; each of its threads applies the gates
+// of one unit and sample, or of none.
 namespace ridgeline::cuda::recurrent {
 
 __device__ inline int cluster_blocks() {
@@ -48,13 +50,16 @@ class BatchPass {
   }
 
   __device__ State* buffer(int step) const { return buffers + (step & 1) * kBufferValues; }
-  // Writes a value of this thread's sample for the product of all blocks of the cluster.
-  __device__ void publish(State* to, int place, float v) const {
+  // Writes a value of this thread's sample, if `wanted`, for the product of all blocks of the
+  // cluster. Called by all threads.
+  __device__ void publish(State* to, int place, float v, bool wanted) const {
     State* at = to + local * Product::kPitch + place;
     if constexpr (sizeof(State) == sizeof(float)) {
-      send(at, v);
+      if (wanted) send(at, v);
+    } else if constexpr (Product::kMayCluster) {
+      product.send(at, v, wanted);
     } else {
-      *at = State(v);
+      if (wanted) *at = State(v);
     }
   }
   // Writes to the same address in the shared memory of all blocks of the cluster.
@@ -125,12 +130,12 @@ inline cudaError_t launch_batch_parallel(const void* kernel, const BatchParallel
   return cudaLaunchKernelExC(&config, kernel, arguments);
 }
 
-// The padded number of hidden units and the blocks of a cluster, or 0 if there is no such form.
-// Halves: 64, 128, 256 places; weights of 64 x 64 or 128 x 128 per gate in a block, or 256 x 256 of
-// a cell with one gate. fp32: 96 registers a thread for weights at most.
+// The padded number of hidden units, or 0 if there is no such form: the weights of 64 or 128 units
+// fit in a block (128 units of an LSTM in halves only), those of 256 in a small cluster (of a cell
+// with one gate, in halves, in a block).
 constexpr int batch_places(Cell cell, int planes, int hidden) {
   const int places = hidden <= 64 ? 64 : hidden <= 128 ? 128 : 256;
-  if (hidden > 256 || (planes == 1 && places == 256 && cell_gates(cell) > 1)) return 0;
+  if (hidden > 256) return 0;
   return places == 64 && planes == 1 && cell_gates(cell) == 1 ? 128 : places;
 }
 

@@ -26,6 +26,7 @@ auto with_forward_product(const BatchParallelLayout& layout, const F& f) {
       if (layout.places == 256) return with_inputs.template operator()<8>();
     } else {
       if (layout.places == 64) return with_inputs.template operator()<2>();
+      if (layout.places == 256) return f.template operator()<ClusterMmaForwardProduct<T, kCell>>();
     }
     return with_inputs.template operator()<4>();
   }
@@ -48,6 +49,7 @@ auto with_backward_product(const BatchParallelLayout& layout, const F& f) {
       if (layout.places == 256) return f.template operator()<MmaBackwardProduct<T, kCell, 8>>();
     } else {
       if (layout.places == 64) return f.template operator()<MmaBackwardProduct<T, kCell, 2>>();
+      if (layout.places == 256) return f.template operator()<ClusterMmaBackwardProduct<T, kCell>>();
     }
     return f.template operator()<MmaBackwardProduct<T, kCell, 4>>();
   }
