@@ -142,8 +142,9 @@ Case forward_case(DType dtype, const RnnShape& shape, const Extras& extras) {
 
 // A classifier of sequences by one of their timesteps, with its loss and whole backward pass.
 Case classifier_case(DType dtype, const RnnShape& shape, const Extras& extras, int64_t at,
-                     int64_t classes) {
-  RnnCase r(fmt::format("rnn classifier of {} at {}", classes, at), dtype, shape, extras);
+                     int64_t classes, bool updated) {
+  RnnCase r(fmt::format("rnn classifier of {} at {}{}", classes, at, updated ? " sgd" : ""), dtype,
+            shape, extras);
   CaseBuilder& c = r.c;
   const int64_t n = shape.batch, H = shape.hidden;
   const double scale = 1 / double(n);
@@ -173,7 +174,10 @@ Case classifier_case(DType dtype, const RnnShape& shape, const Extras& extras, i
   c.add(SoftmaxXent{logits, label, c.tick(), c.loss(), c.correct(), scale});
   c.add(SoftmaxXentGrad{logits, label, dlogits, scale});
   c.add(LinearGradX{dlogits, w, dh});
-  c.add(LinearGradW{h, dlogits, c.out("dw", {classes, H}), b ? c.out("db", {classes}) : Value{}});
+  const Value dw = c.out("dw", {classes, H}), db = b ? c.out("db", {classes}) : Value{};
+  c.add(LinearGradW{h, dlogits, dw, db});
+  if (updated) c.add_update("momentum", w, dw);
+  if (updated && b) c.add_update("momentum", b, db);
   c.add(SelectTimestepGrad{shape.steps, at, dh, {}, dy});
   c.add(RnnGrad{shape,
                 y,
@@ -359,13 +363,13 @@ std::vector<Case> recurrent_cases(DType dtype) {
             recurrent_training_case(dtype, shape, z.extras, z.batch % 2 == 0, z.batch != 3));
       }
     }
-    all.push_back(classifier_case(dtype, {cell, Direction::forward, 1, 1, 1, 1}, {}, -1, 1));
+    all.push_back(classifier_case(dtype, {cell, Direction::forward, 1, 1, 1, 1}, {}, -1, 1, false));
     all.push_back(classifier_case(dtype, {cell, Direction::forward, 5, 33, 28, 17},
-                                  {true, true, false, true}, -1, 10));
-    all.push_back(
-        classifier_case(dtype, {cell, Direction::reverse, 4, 5, 3, 70}, {false, false}, 2, 32));
-    all.push_back(
-        classifier_case(dtype, {cell, Direction::forward, 3, 4, 40, 150}, {true, true}, -2, 16));
+                                  {true, true, false, true}, -1, 10, true));
+    all.push_back(classifier_case(dtype, {cell, Direction::reverse, 4, 5, 3, 70}, {false, false}, 2,
+                                  32, false));
+    all.push_back(classifier_case(dtype, {cell, Direction::forward, 3, 4, 40, 150}, {true, true},
+                                  -2, 16, true));
   }
   return all;
 }

@@ -19,9 +19,14 @@ class BatchBackward : public BatchPass<T, Product> {
 
   // Called by all threads, before run().
   __device__ void prepare() {
+    const int last = this->s.steps - 1;
     this->clear();
-    load(this->s.steps - 1, loads_);
+    load(last, loads_);
     this->product.load_weights(args_.w_hh, this->s.hidden, this->first_unit);
+    if constexpr (kAhead) {
+      slopes_ = slopes_of(loads_);
+      load(last - 1, loads_);
+    }
     this->sync();
   }
   __device__ void one(int step, float dy) {
@@ -30,28 +35,32 @@ class BatchBackward : public BatchPass<T, Product> {
   }
   __device__ void run() {
     float dh = this->state_of(args_.dhT), dc = this->state_of(args_.dcT);
-    Loads loads = loads_;
     for (int step = this->s.steps; step-- > 0;) {
       float gradients[4] = {};
       const bool live = this->live(step);
+      if constexpr (!kAhead) slopes_ = slopes_of(loads_);
       if (live) {
-        dh =
-            unit_grad(unit_slopes<kCell, Math>(loads.saved()), dh + float(loads.dy), dc, gradients);
+        const float dy = !kOneDy ? slopes_.dy : step == dy_step_ ? dy_ : 0.0f;
+        dh = unit_grad(slopes_.unit, dh + dy, dc, gradients);
       }
 #pragma unroll
       for (int gate = 0; gate < kGates; ++gate) {
         leave(this->buffer(step), this->product.place(gate, this->unit),
               gradients[hidden_vector(kCell, gate)]);
       }
-      load(step - 1, loads);
       if constexpr (Product::kSendsSums) {
         __syncthreads();
       } else {
         this->sync();
       }
+      const bool wanted = step > 0 || args_.dh0 != nullptr;
+      if (wanted) this->product.begin(this->buffer(step), this->partials);
+      // Tensor cores multiply meanwhile.
       if (this->has) store(step, gradients);
-      if (step == 0 && args_.dh0 == nullptr) break;
-      const float sum = this->product.multiply(this->buffer(step), this->partials, step);
+      if constexpr (kAhead) slopes_ = slopes_of(loads_);
+      load(step - (kAhead ? 2 : 1), loads_);
+      if (!wanted) break;
+      const float sum = this->product.end(this->partials, step);
       if (live) dh += sum;
     }
     this->store_state(args_.dh0, dh);
@@ -60,6 +69,9 @@ class BatchBackward : public BatchPass<T, Product> {
 
  private:
   using State = typename Product::State;
+  // Loads are two timesteps ahead, and slopes are computed during the product before; in fp32 no
+  // register is left for that.
+  static constexpr bool kAhead = sizeof(T) == 2;
 
   // Writes a gate gradient of this thread's sample for the product, of this block only if its sums
   // are sent.
@@ -88,6 +100,14 @@ class BatchBackward : public BatchPass<T, Product> {
     }
   };
 
+  struct Slopes {
+    UnitSlopes<kCell, float> unit;
+    float dy;
+  };
+  static __device__ Slopes slopes_of(const Loads& loads) {
+    return {unit_slopes<kCell, Math>(loads.saved()), float(loads.dy)};
+  }
+
   __device__ void load(int step, Loads& to) const {
     if (step < 0 || !this->live(step)) return;
     const int H = this->s.hidden;
@@ -115,13 +135,15 @@ class BatchBackward : public BatchPass<T, Product> {
     return first != nullptr ? first[int64_t(this->sample) * H + this->unit] : T(0.0f);
   }
   __device__ void store(int step, const float (&gradients)[4]) const {
-    T* to = args_.gate_gradients + this->place(step) * (kVectors * this->s.hidden) + this->unit;
+    T* to = args_.gate_gradients + int64_t(this->place(step)) * (kVectors * this->s.hidden) +
+            this->unit;
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) to[v * this->s.hidden] = T(gradients[v]);
   }
 
   const PersistentBackward<T>& args_;
   Loads loads_{};
+  Slopes slopes_{};
   int dy_step_ = -1;
   float dy_ = 0.0f;
 };

@@ -42,6 +42,12 @@ struct ClusterMmaPlace {
   }
 };
 
+template <int kTiles>
+__device__ inline void clear(float (&d)[kTiles][2][4]) {
+#pragma unroll
+  for (int i = 0; i < 8 * kTiles; ++i) d[i / 8][i / 4 % 2][i % 4] = 0.0f;
+}
+
 template <typename T, Cell kCell>
 class ClusterMmaBackwardProduct;
 
@@ -68,19 +74,21 @@ class ClusterMmaForwardProduct : public ClusterMmaPlace<T> {
       }
     });
   }
-  __device__ void multiply(const T* state, float* /*partials*/, float (&sums)[kGates]) const {
-    float d[kTiles][2][4] = {};
+  __device__ void begin(const T* state, float* /*partials*/) {
+    clear(d_);
     const uint32_t row = shared_address(state + (this->g & 3) * kPitch + 8 * this->t);
 #pragma unroll
     for (int chunk = 0; chunk < kChunks; ++chunk) {
       const uint4 b = load_shared_128(row + 64 * chunk);
 #pragma unroll
-      for (int tile = 0; tile < kTiles; ++tile) weights_[tile].multiply(chunk, b, d[tile]);
+      for (int tile = 0; tile < kTiles; ++tile) weights_[tile].multiply(chunk, b, d_[tile]);
     }
+  }
+  __device__ void end(float* /*partials*/, float (&sums)[kGates], float (&)[kGates]) const {
     const bool second = this->t >= 2;
 #pragma unroll
     for (int gate = 0; gate < kGates; ++gate) {
-      const float(&of)[2][4] = d[gate / 2];
+      const float(&of)[2][4] = d_[gate / 2];
       const int at = gate % 2 * 2;
       sums[gate] = second ? of[0][at + 1] + of[1][at + 1] : of[0][at] + of[1][at];
     }
@@ -88,6 +96,7 @@ class ClusterMmaForwardProduct : public ClusterMmaPlace<T> {
 
  private:
   MmaWeights<T, kChunks> weights_[kTiles];
+  float d_[kTiles][2][4];
 };
 
 // sums of dh[units] = w_hh^T . gate gradients. A block multiplies the gradients of its own units by
@@ -117,15 +126,18 @@ class ClusterMmaBackwardProduct : public ClusterMmaPlace<T> {
       });
     }
   }
-  __device__ float multiply(const T* gradients, float* partials, int step) const {
-    float d[kTiles][2][4] = {};
+  __device__ void begin(const T* gradients, float* /*partials*/) {
+    clear(d_);
     const uint32_t row = shared_address(gradients + (this->g & 3) * kPitch + 8 * this->t);
 #pragma unroll
     for (int chunk = 0; chunk < kChunks; ++chunk) {
       const uint4 b = load_shared_128(row + 64 * chunk);
 #pragma unroll
-      for (int tile = 0; tile < kTiles; ++tile) weights_[tile].multiply(chunk, b, d[tile]);
+      for (int tile = 0; tile < kTiles; ++tile) weights_[tile].multiply(chunk, b, d_[tile]);
     }
+  }
+  // Called by all threads of the cluster.
+  __device__ float end(float* partials, int step) const {
     float* buffer = partials + (step & 1) * Place::kBlocks * kBlockSums;
     if (this->t < 2) {  // the other lanes have the same columns
       const int in_block = this->warp % 2 * 32 + 2 * this->g;
@@ -137,8 +149,8 @@ class ClusterMmaBackwardProduct : public ClusterMmaPlace<T> {
 #pragma unroll
         for (int k = 0; k < 2; ++k) {
           cluster_store(address + (16 * tile + k) * Place::kSamples * 4,
-                        {d[tile][0][2 * k] + d[tile][1][2 * k],
-                         d[tile][0][2 * k + 1] + d[tile][1][2 * k + 1]});
+                        {d_[tile][0][2 * k] + d_[tile][1][2 * k],
+                         d_[tile][0][2 * k + 1] + d_[tile][1][2 * k + 1]});
         }
       }
     }
@@ -149,6 +161,7 @@ class ClusterMmaBackwardProduct : public ClusterMmaPlace<T> {
 
  private:
   MmaWeights<T, kChunks> weights_[kTiles];
+  float d_[kTiles][2][4];
 };
 
 }  // namespace ridgeline::cuda::recurrent

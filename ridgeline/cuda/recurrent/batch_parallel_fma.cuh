@@ -87,7 +87,7 @@ class FmaForwardProduct : public FmaPlace<kUnits, kPadded, kSamples> {
     }
   }
 
-  __device__ void multiply(const float* state, float* partials, float (&sums)[kGates]) const {
+  __device__ void begin(const float* state, float* partials) const {
 #pragma unroll
     for (int s = 0; s < kSamples; ++s) {
       float of[kGates] = {};
@@ -104,6 +104,9 @@ class FmaForwardProduct : public FmaPlace<kUnits, kPadded, kSamples> {
                  warp_unit() + this->lane / 4] = sum;
       }
     }
+  }
+  // Called by all threads of the block.
+  __device__ void end(float* partials, float (&sums)[kGates], float (&)[kGates]) const {
     __syncthreads();
     if (!this->has()) return;
     const float* at = partials + this->sample() * kGates * kGatePitch + this->unit();
@@ -156,7 +159,7 @@ class FmaBackwardProduct : public FmaPlace<kUnits, kPadded, kSamples> {
     }
   }
 
-  __device__ float multiply(const float* gradients, float* partials, int /*step*/) const {
+  __device__ void begin(const float* gradients, float* partials) const {
 #pragma unroll
     for (int s = 0; s < kSamples; ++s) {
       float of[kLaneUnits] = {};
@@ -173,6 +176,9 @@ class FmaBackwardProduct : public FmaPlace<kUnits, kPadded, kSamples> {
 #pragma unroll
       for (int k = 0; k < kLaneUnits; ++k) to[this->lane * kLaneUnits + k] = of[k];
     }
+  }
+  // Called by all threads of the block.
+  __device__ float end(float* partials, int /*step*/) const {
     __syncthreads();
     float sum = 0.0f;
     if (!this->has()) return sum;

@@ -11,6 +11,9 @@ class BatchForward : public BatchPass<T, Product> {
   using Math = typename Handed<T>::Math;
   static constexpr int kGates = cell_gates(kCell), kSaved = cell_saved(kCell);
   static constexpr bool kTakesX = Product::kInputPlaces > 0;
+  // Stores a timestep's values during the product of the next; in fp32 no register is left for
+  // that.
+  static constexpr bool kStoresLate = sizeof(T) == 2;
 
   __device__ BatchForward(const BatchParallelForward<T>& args, void* shared)
       : BatchPass<T, Product>(args.pass.sequence, shared),
@@ -29,21 +32,26 @@ class BatchForward : public BatchPass<T, Product> {
     float h = this->state_of(args_.h0), c = this->state_of(args_.c0);
     this->sync();
     this->publish(this->buffer(0), this->unit, h, this->has);
-    float from_x[kGates] = {};
-    take_inputs(0, from_x);
+    float from_x[kGates] = {}, gates[4] = {};
+    if constexpr (!kTakesX) take_sums(0, from_x);
+    fetch_inputs(0);
     this->sync();
-    for (int step = 0; step < this->s.steps; ++step) {
-      float gates[4] = {}, sums[kGates];
+    const int steps = this->s.steps;
+    for (int step = 0; step < steps; ++step) {
+      this->product.begin(this->buffer(step), this->partials);
+      // Tensor cores multiply meanwhile.
+      if (kStoresLate && step > 0 && this->has) store(step - 1, gates, h, c);
+      float sums[kGates], of_x[kGates];
 #pragma unroll
-      for (int gate = 0; gate < kGates; ++gate) gates[gate] = from_x[gate] + of_x_[gate];
-      take_inputs_ahead(step + 1, from_x);
-      this->product.multiply(this->buffer(step), this->partials, sums);
+      for (int gate = 0; gate < kGates; ++gate) of_x[gate] = from_x[gate];
+      if constexpr (!kTakesX) take_sums(step + 1, from_x);
+      this->product.end(this->partials, sums, of_x);
       const bool live = this->live(step);
       if (live) {
         const float last_sum = sums[kGates - 1] + of_last_;
 #pragma unroll
         for (int gate = 0; gate < kGates; ++gate) {
-          gates[gate] = gate_value<kCell, Math>(gate, gates[gate],
+          gates[gate] = gate_value<kCell, Math>(gate, of_x[gate] + of_x_[gate],
                                                 gate == kGates - 1 ? last_sum : sums[gate], gates);
         }
         if (kCell == Cell::gru) gates[3] = last_sum;
@@ -51,10 +59,11 @@ class BatchForward : public BatchPass<T, Product> {
         if (step == selected_step) selected = h;
       }
       this->publish(this->buffer(step + 1), this->unit, h, live);
-      if constexpr (kTakesX) take_inputs(step + 1, from_x);
+      fetch_inputs(step + 1);
       this->sync();
-      if (this->has) store(step, gates, h, c);
+      if (!kStoresLate && this->has) store(step, gates, h, c);
     }
+    if (kStoresLate && this->has) store(steps - 1, gates, h, c);
     this->store_state(args_.hT, h);
     if (kCell == Cell::lstm) this->store_state(args_.cT, c);
     return selected;
@@ -94,23 +103,20 @@ class BatchForward : public BatchPass<T, Product> {
     }
   }
 
-  // The sums with x of a timestep: computed here, or loaded.
-  __device__ void take_inputs(int step, float (&from_x)[kGates]) const {
+  // Fetches x of a timestep if the product takes x.
+  __device__ void fetch_inputs(int step) {
     if constexpr (kTakesX) {
-      if (step >= this->s.steps) return;
-      this->product.multiply_inputs(this->inputs + step * Product::kSamples * Product::kInputPlaces,
-                                    from_x);
-    } else {
-      take_inputs_ahead(step, from_x);
+      const int at = step < this->s.steps ? step : 0;
+      this->product.fetch_inputs(this->inputs + at * Product::kSamples * Product::kInputPlaces);
     }
   }
-  __device__ void take_inputs_ahead(int step, float (&from_x)[kGates]) const {
-    if (kTakesX || !this->live(step)) return;
+  // Loads the sums with x of a timestep otherwise.
+  __device__ void take_sums(int step, float (&from_x)[kGates]) const {
+    if (!this->live(step)) return;
     const int H = this->s.hidden;
-    const float* from =
-        args_.from_x + this->s.row(this->sample, this->s.time(step, this->length)) * (kGates * H);
+    const float* from = args_.from_x + int64_t(this->row(step)) * (kGates * H) + this->unit;
 #pragma unroll
-    for (int gate = 0; gate < kGates; ++gate) from_x[gate] = from[gate * H + this->unit];
+    for (int gate = 0; gate < kGates; ++gate) from_x[gate] = from[gate * H];
   }
 
   __device__ void store(int step, const float (&gates)[4], float h, float c) const {

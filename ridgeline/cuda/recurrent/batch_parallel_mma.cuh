@@ -88,6 +88,12 @@ __device__ inline float own_sum(const float (&d)[4], int t) {
 template <typename T, Cell kCell, int kChunks>
 class MmaBackwardProduct;
 
+// The same of the sum of two tiles.
+__device__ inline float own_sum(const float (&a)[4], const float (&b)[4], int t) {
+  const float sums[4] = {a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3]};
+  return own_sum(sums, t);
+}
+
 // sums of gates[units] = w_hh . h, and of w_ih . x with kInputChunks > 0.
 template <typename T, Cell kCell, int kChunks, int kInputChunks>
 class MmaForwardProduct : public MmaPlace<T, kChunks> {
@@ -106,32 +112,48 @@ class MmaForwardProduct : public MmaPlace<T, kChunks> {
     load(w_ih, in, hidden, input_weights_);
   }
 
-  __device__ void multiply(const T* state, float* /*partials*/, float (&sums)[kGates]) const {
-    float d[kGates][2][4] = {};
-    const uint32_t row = shared_address(state + (this->g & 1) * kPitch + 8 * this->t);
-#pragma unroll
-    for (int chunk = 0; chunk < kChunks; ++chunk) {
-      const uint4 b = load_shared_128(row + 64 * chunk);
-#pragma unroll
-      for (int gate = 0; gate < kGates; ++gate) weights_[gate].multiply(chunk, b, d[gate]);
-    }
-#pragma unroll
-    for (int gate = 0; gate < kGates; ++gate) {
-      sums[gate] = own_sum(d[gate][0], this->t) + own_sum(d[gate][1], this->t);
-    }
-  }
-  // x is [samples, kInputPlaces] in shared memory.
-  __device__ void multiply_inputs(const T* x, float (&sums)[kGates]) const {
-    float d[kGates][1][4] = {};
+  // Loads x of the next timestep, [samples, kInputPlaces] in shared memory.
+  __device__ void fetch_inputs(const T* x) {
     const uint32_t row = shared_address(x + (this->g & 1) * kInputPlaces + 8 * this->t);
 #pragma unroll
-    for (int chunk = 0; chunk < kInputChunks; ++chunk) {
-      const uint4 b = load_shared_128(row + 64 * chunk);
+    for (int chunk = 0; chunk < kInputChunks; ++chunk)
+      x_[chunk] = load_shared_128(row + 64 * chunk);
+  }
+  // Begins the products with x, if it takes x, and h; end() returns the sums. A GRU's last gate
+  // takes those with x, `from_x`, apart.
+  __device__ void begin(const T* state, float* /*partials*/) {
+    uint4 b[kChunks];
+    const uint32_t row = shared_address(state + (this->g & 1) * kPitch + 8 * this->t);
 #pragma unroll
-      for (int gate = 0; gate < kGates; ++gate) input_weights_[gate].multiply(chunk, b, d[gate]);
+    for (int chunk = 0; chunk < kChunks; ++chunk) b[chunk] = load_shared_128(row + 64 * chunk);
+#pragma unroll
+    for (int gate = 0; gate < kGates; ++gate) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) d_[gate][0][i] = d_[gate][1][i] = last_[0][i] = 0.0f;
     }
 #pragma unroll
-    for (int gate = 0; gate < kGates; ++gate) sums[gate] = own_sum(d[gate][0], this->t);
+    for (int chunk = 0; chunk < kInputChunks; ++chunk) {
+#pragma unroll
+      for (int gate = 0; gate < kGates; ++gate) {
+        if (apart(gate)) {
+          input_weights_[gate].multiply(chunk, x_[chunk], last_);
+        } else {
+          input_weights_[gate].multiply(chunk, x_[chunk], d_[gate]);
+        }
+      }
+    }
+#pragma unroll
+    for (int chunk = 0; chunk < kChunks; ++chunk) {
+#pragma unroll
+      for (int gate = 0; gate < kGates; ++gate) weights_[gate].multiply(chunk, b[chunk], d_[gate]);
+    }
+  }
+  __device__ void end(float* /*partials*/, float (&sums)[kGates], float (&from_x)[kGates]) const {
+#pragma unroll
+    for (int gate = 0; gate < kGates; ++gate) {
+      sums[gate] = own_sum(d_[gate][0], d_[gate][1], this->t);
+      if (kInputChunks > 0) from_x[gate] = apart(gate) ? own_sum(last_[0], this->t) : 0.0f;
+    }
   }
 
  private:
@@ -149,8 +171,12 @@ class MmaForwardProduct : public MmaPlace<T, kChunks> {
     });
   }
 
+  static constexpr bool apart(int gate) { return kCell == Cell::gru && gate == kGates - 1; }
+
   MmaWeights<T, kChunks> weights_[kGates];
   MmaWeights<T, kInputChunks> input_weights_[kInputChunks > 0 ? kGates : 1];
+  uint4 x_[kInputChunks > 0 ? kInputChunks : 1];
+  float d_[kGates][2][4], last_[1][4];
 };
 
 // sums of dh[units] = w_hh^T . gate gradients; place `gate * kPlaces + unit` of a sample's row is
@@ -175,20 +201,28 @@ class MmaBackwardProduct : public MmaPlace<T, kChunks> {
       });
     }
   }
-  __device__ float multiply(const T* gradients, float* /*partials*/, int /*step*/) const {
-    float d[2][2][4] = {};
+  __device__ void begin(const T* gradients, float* /*partials*/) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) d_[0][0][i] = d_[0][1][i] = d_[1][0][i] = d_[1][1][i] = 0.0f;
     const uint32_t row = shared_address(gradients + (this->g & 1) * kPitch + 8 * this->t);
 #pragma unroll
     for (int i = 0; i < kGates * kChunks; ++i) {
       const uint4 b = load_shared_128(row + 64 * i);
-      weights_[i / kChunks].multiply(i % kChunks, b, d[i % 2]);
+      weights_[i / kChunks].multiply(i % kChunks, b, d_[i % 2]);
     }
-    return (own_sum(d[0][0], this->t) + own_sum(d[0][1], this->t)) +
-           (own_sum(d[1][0], this->t) + own_sum(d[1][1], this->t));
+  }
+  __device__ float end(float* /*partials*/, int /*step*/) const {
+    float sums[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      sums[i] = (d_[0][0][i] + d_[0][1][i]) + (d_[1][0][i] + d_[1][1][i]);
+    }
+    return own_sum(sums, this->t);
   }
 
  private:
   MmaWeights<T, kChunks> weights_[kGates];
+  float d_[2][2][4];
 };
 
 }  // namespace ridgeline::cuda::recurrent

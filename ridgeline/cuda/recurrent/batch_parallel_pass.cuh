@@ -89,7 +89,8 @@ class BatchPass {
   }
   __device__ bool live(int step) const { return step < length; }
   // The index in [B, T, D] of this thread's sample.
-  __device__ int64_t place(int step) const { return s.place(sample, s.time(step, length)); }
+  __device__ int place(int step) const { return row(step) * s.directions + s.direction; }
+  __device__ int row(int step) const { return sample * s.steps + s.time(step, length); }
   // This thread's part of a state [B, H], which may be null.
   __device__ float state_of(const T* all) const {
     return has && all != nullptr ? float(all[int64_t(sample) * s.hidden + unit]) : 0.0f;

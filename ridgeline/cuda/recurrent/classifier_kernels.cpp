@@ -1,6 +1,9 @@
 // "cuda.rnn_classifier.batch_parallel": a classifier of sequences, forward and backward.
+#include <functional>
 #include <optional>
 
+#include "ridgeline/cuda/plain/linear_spans.h"
+#include "ridgeline/cuda/plain/update_operands.h"
 #include "ridgeline/cuda/recurrent/classifier.h"
 #include "ridgeline/cuda/recurrent/kernels.h"
 #include "ridgeline/cuda/recurrent/loop_kernels.h"
@@ -23,8 +26,9 @@ struct Ops {
   const SelectTimestepGrad* select_grad = nullptr;
   const RnnGrad* rnn_grad = nullptr;
   const RnnGradW* rnn_grad_w = nullptr;
+  std::vector<const SgdUpdate*> updates{};  // of the last layer, if they follow its gradients
 
-  static constexpr size_t kCount = 10;
+  size_t count() const { return 10 + updates.size(); }
 
   bool complete() const {
     return rnn != nullptr && select != nullptr && linear != nullptr && loss != nullptr &&
@@ -51,10 +55,24 @@ struct Ops {
 };
 
 std::optional<Ops> find(const RemainingOps& rest) {
-  const Ops ops{rest.get<Rnn>(0),         rest.get<SelectTimestep>(1),     rest.get<Linear>(2),
-                rest.get<SoftmaxXent>(3), rest.get<SoftmaxXentGrad>(4),    rest.get<LinearGradX>(5),
-                rest.get<LinearGradW>(6), rest.get<SelectTimestepGrad>(7), rest.get<RnnGrad>(8),
-                rest.get<RnnGradW>(9)};
+  Ops ops;
+  ops.rnn = rest.get<Rnn>(0);
+  ops.select = rest.get<SelectTimestep>(1);
+  ops.linear = rest.get<Linear>(2);
+  ops.loss = rest.get<SoftmaxXent>(3);
+  ops.grad = rest.get<SoftmaxXentGrad>(4);
+  ops.grad_x = rest.get<LinearGradX>(5);
+  ops.grad_w = rest.get<LinearGradW>(6);
+  if (ops.grad_w == nullptr) return {};
+  size_t at = 7;
+  for (; const auto* update = rest.get<SgdUpdate>(at); ++at) {
+    const bool own = update->dw.id == ops.grad_w->dw.id || update->dw.id == ops.grad_w->db.id;
+    if (!own || at == 9) return {};
+    ops.updates.push_back(update);
+  }
+  ops.select_grad = rest.get<SelectTimestepGrad>(at);
+  ops.rnn_grad = rest.get<RnnGrad>(at + 1);
+  ops.rnn_grad_w = rest.get<RnnGradW>(at + 2);
   if (!ops.complete() || !ops.connected()) return {};
   return ops;
 }
@@ -74,6 +92,12 @@ std::string refuse_operands(const Ops& ops) {
     reason =
         refuse_floats({ops.rnn->x, ops.linear->w, unless_mixed(ops.linear->b, dtype),
                        unless_mixed(ops.grad_w->dw, dtype), unless_mixed(ops.grad_w->db, dtype)});
+  }
+  for (const SgdUpdate* update : ops.updates) {
+    if (reason.empty()) reason = refuse_types(*update);
+    if (reason.empty() && update->attributes() != ops.updates.front()->attributes()) {
+      reason = "the updates differ";
+    }
   }
   return reason;
 }
@@ -119,9 +143,9 @@ Cover covers(const RemainingOps& rest) {
     reason = refuse_product(cuda_runtime(rest.runtime), Multiplier::cublaslt, product);
     if (!reason.empty()) return Cover::no(std::move(reason));
   }
-  Cover cover = Cover::of(Ops::kCount);
+  Cover cover = Cover::of(ops->count());
   for (const Value& value : ops->inside()) {
-    if (!rest.dead_after(value, Ops::kCount)) return Cover::no("a value between is needed later");
+    if (!rest.dead_after(value, ops->count())) return Cover::no("a value between is needed later");
     cover.skips.push_back(value.id);
   }
   WorkspaceSlices slices;
@@ -166,6 +190,22 @@ SplitKHead<T> head_gradients(const Ops& ops, const ClassifierHead<T>& of, const 
   return head;
 }
 
+// The launch of the updates, if there are any.
+std::function<cudaError_t(cudaStream_t)> updates_of(const Ops& ops, const Binding& binding) {
+  if (ops.updates.empty()) return [](cudaStream_t) { return cudaSuccess; };
+  const SgdUpdate& first = *ops.updates.front();
+  return dispatch_device_float(
+      first.w.dtype, [&](auto type) -> std::function<cudaError_t(cudaStream_t)> {
+        UpdateTensors<decltype(type)> tensors;
+        for (const SgdUpdate* update : ops.updates) {
+          tensors.tensor[tensors.size++] = tensor_of<decltype(type)>(*update, binding);
+        }
+        return [tensors, settings = sgd_settings(first, binding)](cudaStream_t stream) {
+          return launch_sgd(settings, tensors, stream);
+        };
+      });
+}
+
 template <typename T>
 std::unique_ptr<Step> make(const Span& span, const Binding& binding, const Ops& ops) {
   const Rnn& op = *ops.rnn;
@@ -189,10 +229,12 @@ std::unique_ptr<Step> make(const Span& span, const Binding& binding, const Ops& 
   args.head = head_of<T>(ops, memory, binding);
   SplitKWeights<T> weights = split_k_args<T>(*ops.rnn_grad_w, 0, binding);
   weights.head = head_gradients(ops, args.head, binding);
+  const auto updates = updates_of(ops, binding);
   return launch_step(binding, describe(span.op(0)), [=](cudaStream_t stream) {
     if (of_x) RIDGELINE_RETURN_IF_FAILED(of_x(0, stream));
     RIDGELINE_RETURN_IF_FAILED(launch_classifier<T>(args, layout, stream));
-    return launch_split_k_weights<T>(weights, stream);
+    RIDGELINE_RETURN_IF_FAILED(launch_split_k_weights<T>(weights, stream));
+    return updates(stream);
   });
 }
 

@@ -107,6 +107,11 @@ class TileProduct<float> {  // a thread has 8 x 4 of the tile
   float d_[8][4] = {}, bias_[8] = {};
 };
 
+__device__ inline float4 load_cluster_4(uint32_t address) {
+  const uint4 v = load_cluster_16(address);
+  return {__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z), __uint_as_float(v.w)};
+}
+
 // A block's tile: which rows of which weights, and where its factors come from.
 template <typename T>
 class Tile {
@@ -131,9 +136,12 @@ class Tile {
     width_ = of_ == Of::x ? args.in : s.hidden;
     gradients_ = head ? args.head.gradients : args.gradients;
     pitch_ = head ? args.head.classes : args.pitch;
-    even_gradients_ = even(gradients_, pitch_) && (head || s.hidden % kValues<T> == 0);
-    even_inputs_ =
-        of_ == Of::x ? even(args.x, args.in) : even(args.y, s.hidden) && even(args.h0, 0);
+    // The copies of a word: the gate gradients of one row of weights may not be neighbours of those
+    // of the next.
+    const int64_t together = head ? pitch_ : s.hidden;
+    gradient_bytes_ = min(copy_bytes(gradients_, pitch_), copy_bytes(gradients_, together));
+    input_bytes_ = of_ == Of::x ? copy_bytes(args.x, args.in)
+                                : min(copy_bytes(args.y, s.hidden), copy_bytes(args.h0, 0));
   }
 
   // The number of timesteps, or of samples, that the sums are over.
@@ -148,20 +156,11 @@ class Tile {
   __device__ void copy(int row, int last, int word, uint32_t a_at, uint32_t b_at) const {
     const int m = first_row_ + word * kValues<T>, n = first_column_ + word * kValues<T>;
     const T* gradients = gradients_ + int64_t(row) * pitch_;
-    const int there = row < last ? rows_ - m : 0;
-    if (even_gradients_) {
-      copy_async_or_zero<16>(a_at, there > 0 ? gradients + column_of(m) : gradients_,
-                             there > 0 ? 16 : 0);
-    } else {
-      copy_some(a_at, there, [&](int e) { return gradients[column_of(m + e)]; });
-    }
+    copy_word(a_at, gradients_, gradients, row < last ? rows_ - m : 0, gradient_bytes_,
+              [&](int e) { return column_of(m + e); });
     const T* inputs = row < last ? inputs_of(row) : nullptr;
-    const int have = inputs != nullptr ? width_ - n : 0;
-    if (even_inputs_) {
-      copy_async_or_zero<16>(b_at, have > 0 ? inputs + n : gradients_, have > 0 ? 16 : 0);
-    } else {
-      copy_some(b_at, have, [&](int e) { return inputs[n + e]; });
-    }
+    copy_word(b_at, gradients_, inputs, inputs != nullptr ? width_ - n : 0, input_bytes_,
+              [&](int e) { return n + e; });
   }
 
   // Writes a sum of the tile, or of the bias in the column past the tile.
@@ -182,15 +181,30 @@ class Tile {
  private:
   enum class Of : uint8_t { x, h, head };  // whose weights
 
-  static __device__ bool even(const T* rows, int64_t pitch) {
-    return pitch % kValues<T> == 0 && reinterpret_cast<uintptr_t>(rows) % 16 == 0;
+  // The most bytes that one copy of these rows can have: 16, 8 or 4; 0 if there is none.
+  static __device__ int copy_bytes(const T* rows, int64_t pitch) {
+    const uintptr_t both = reinterpret_cast<uintptr_t>(rows) | uintptr_t(pitch * sizeof(T));
+    return both % 16 == 0 ? 16 : both % 8 == 0 ? 8 : both % 4 == 0 ? 4 : 0;
   }
-  // Stores as many of the values of a 16-byte word as there are, and zeros.
-  template <typename Get>
-  static __device__ void copy_some(uint32_t to, int there, const Get& get) {
+  // Copies a word of 16 bytes of a row: as many values as there are, at row[at(e)], and zeros.
+  // `any` is an address to copy nothing from.
+  template <typename At>
+  static __device__ void copy_word(uint32_t to, const T* any, const T* row, int there, int bytes,
+                                   const At& at) {
+    const auto copy = [&]<int kBytes>() {
+      constexpr int kEach = kBytes / int(sizeof(T));
+#pragma unroll
+      for (int e = 0; e < kValues<T>; e += kEach) {
+        copy_async_or_zero<kBytes>(to + e * int(sizeof(T)), e < there ? row + at(e) : any,
+                                   e < there ? kBytes : 0);
+      }
+    };
+    if (bytes == 16) return copy.template operator()<16>();
+    if (bytes == 8) return copy.template operator()<8>();
+    if (bytes == 4) return copy.template operator()<4>();
     alignas(16) T v[kValues<T>];
 #pragma unroll
-    for (int e = 0; e < kValues<T>; ++e) v[e] = e < there ? get(e) : T(0.0f);
+    for (int e = 0; e < kValues<T>; ++e) v[e] = e < there ? row[at(e)] : T(0.0f);
     const uint4 word = *reinterpret_cast<const uint4*>(v);
     asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(word.x), "r"(word.y),
                  "r"(word.z), "r"(word.w)
@@ -218,9 +232,8 @@ class Tile {
   const SplitKWeights<T>& args_;
   const T* gradients_;
   int64_t pitch_;
-  int first_row_, first_column_, rows_, width_;
+  int first_row_, first_column_, rows_, width_, gradient_bytes_, input_bytes_;
   Of of_ = Of::x;
-  bool even_gradients_, even_inputs_;
 };
 
 // Called by a warp: adds up the samples' losses in a fixed order.
@@ -283,15 +296,28 @@ __global__ void __launch_bounds__(kThreads)
   }
   product.store(shared);
   cluster_sync();
+  // Each block adds up every splits-th row, four columns a thread; the last four have the bias's.
   for (int i = int(threadIdx.x);; i += kThreads) {
-    const int row = rank + i / (kSplitTile + 1) * args.splits, column = i % (kSplitTile + 1);
+    const int row = rank + i / (kSumPitch / 4) * args.splits, column = i % (kSumPitch / 4) * 4;
     if (row >= kSplitTile) break;
     const uint32_t at = memory + (row * kSumPitch + column) * 4;
-    float sum = load_cluster(cluster_address(at, 0));
-    for (int block = 1; block < args.splits; ++block) {
-      sum += load_cluster(cluster_address(at, block));
+    float4 parts[kMostSplits];
+#pragma unroll
+    for (int block = 0; block < kMostSplits; ++block) {
+      parts[block] = {};
+      if (block < args.splits) parts[block] = load_cluster_4(cluster_address(at, block));
     }
-    tile.put(row, column, sum);
+    float4 sum = parts[0];
+#pragma unroll
+    for (int block = 1; block < kMostSplits; ++block) {
+      const float4& part = parts[block];
+      sum = {sum.x + part.x, sum.y + part.y, sum.z + part.z, sum.w + part.w};
+    }
+    tile.put(row, column, sum.x);
+    if (column == kSplitTile) continue;
+    tile.put(row, column + 1, sum.y);
+    tile.put(row, column + 2, sum.z);
+    tile.put(row, column + 3, sum.w);
   }
   cluster_sync();  // no block exits while others read its sums
 #endif
