@@ -12,7 +12,8 @@ __global__ void embedding_kernel(const int32_t* token, const T* w, T* y, int64_t
   }
 }
 
-constexpr int kColumns = 32, kScanned = 1024;
+// kTogether loads of a lane are in flight at once.
+constexpr int kColumns = 32, kScanned = 1024, kTogether = 8;
 
 // A block has one code and 32 columns. It scans the tokens in chunks, lists those with its code in
 // order, and adds their rows: there are no atomics, so every run gives the same bits.
@@ -26,15 +27,33 @@ __global__ void embedding_grad_kernel(const int32_t* token, const T* dy, MixedOu
   A sum = A(0);
   for (int64_t begin = 0; begin < count; begin += kScanned) {
     int listed = 0;  // a block is one warp, so all lanes agree on it
-    for (int i = lane; i < kScanned; i += 32) {
-      const bool mine = begin + i < count && token[begin + i] == code;
-      const unsigned votes = __ballot_sync(~0u, mine);
-      if (mine) found[listed + __popc(votes & ((1u << lane) - 1))] = i;
-      listed += __popc(votes);
+    for (int from = lane; from < kScanned; from += 32 * kTogether) {
+      int tokens[kTogether];
+#pragma unroll
+      for (int k = 0; k < kTogether; ++k) {
+        const int64_t at = begin + from + 32 * k;
+        tokens[k] = at < count ? token[at] : -1;
+      }
+#pragma unroll
+      for (int k = 0; k < kTogether; ++k) {
+        const bool mine = tokens[k] == code;
+        const unsigned votes = __ballot_sync(~0u, mine);
+        if (mine) found[listed + __popc(votes & ((1u << lane) - 1))] = from + 32 * k;
+        listed += __popc(votes);
+      }
     }
     __syncwarp();
-    for (int i = 0; column < width && i < listed; ++i) {
-      sum += A(dy[(begin + found[i]) * width + column]);
+    for (int first = 0; column < width && first < listed; first += kTogether) {
+      A rows[kTogether];
+#pragma unroll
+      for (int k = 0; k < kTogether; ++k) {
+        const int at = found[min(first + k, listed - 1)];
+        rows[k] = A(dy[(begin + at) * width + column]);
+      }
+#pragma unroll
+      for (int k = 0; k < kTogether; ++k) {
+        if (first + k < listed) sum += rows[k];
+      }
     }
     __syncwarp();
   }

@@ -91,15 +91,26 @@ class BatchForward : public BatchPass<T, Product> {
   // Copies x of the block's samples, [timestep][sample][place], with zeros in the padding.
   __device__ void stage_inputs() const {
     constexpr int kPlaces = Product::kInputPlaces, kSamples = Product::kSamples;
-    for (int i = int(threadIdx.x); i < this->s.steps * kSamples * kPlaces; i += Product::kThreads) {
-      const int at = i % kPlaces, local = i / kPlaces % kSamples, step = i / (kPlaces * kSamples);
-      const int sample = this->first_sample + local;
-      const int length = sample < this->s.batch ? this->s.length(sample) : 0;
-      T v = T(0.0f);
-      if (step < length && at < in_) {
-        v = x_[this->s.row(sample, this->s.time(step, length)) * in_ + at];
+    constexpr int kTogether = 8;  // loads of a thread in flight
+    const int count = this->s.steps * kSamples * kPlaces;
+    for (int first = int(threadIdx.x); first < count; first += kTogether * Product::kThreads) {
+      T values[kTogether];
+#pragma unroll
+      for (int k = 0; k < kTogether; ++k) {
+        const int i = first + k * Product::kThreads;
+        const int at = i % kPlaces, local = i / kPlaces % kSamples, step = i / (kPlaces * kSamples);
+        const int sample = this->first_sample + local;
+        const int length = sample < this->s.batch ? this->s.length(sample) : 0;
+        values[k] = T(0.0f);
+        if (step < length && at < in_) {
+          values[k] = x_[this->s.row(sample, this->s.time(step, length)) * in_ + at];
+        }
       }
-      this->inputs[i] = v;
+#pragma unroll
+      for (int k = 0; k < kTogether; ++k) {
+        const int i = first + k * Product::kThreads;
+        if (i < count) this->inputs[i] = values[k];
+      }
     }
   }
 

@@ -21,10 +21,14 @@ class HeadOfBlock {
   // From the states to the gradients of the logits. `writes`: this block stores them.
   __device__ void run(bool writes) const {
     const int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32;
-    for (int i = warp; i < kSamples * args_.classes; i += kThreads / 32) {
-      const int local = i / args_.classes, c = i % args_.classes;
-      const float sum = dot(local, c, lane);
-      if (lane == 0) m_.logits[local][c] = float(T(args_.b ? sum + args_.b[c] : sum));
+    for (int c = warp; c < args_.classes; c += kThreads / 32) {
+      float sums[kSamples];
+      dots(c, lane, sums);
+      const float bias = args_.b ? args_.b[c] : 0.0f;
+#pragma unroll
+      for (int local = 0; local < kSamples; ++local) {
+        if (lane == 0) m_.logits[local][c] = float(T(sums[local] + bias));
+      }
     }
     __syncthreads();
     if (warp < kSamples && first_ + warp < batch_) softmax(warp, lane, writes);
@@ -33,7 +37,7 @@ class HeadOfBlock {
   // The gradient of a unit of a sample's state.
   __device__ float gradient(int local, int unit) const {
     float sum = 0.0f;
-#pragma unroll 4
+#pragma unroll 8
     for (int c = 0; c < args_.classes; ++c) {
       sum += m_.slopes[local][c] * float(args_.w[c * hidden_ + unit]);
     }
@@ -43,16 +47,27 @@ class HeadOfBlock {
  private:
   static constexpr uint32_t kAll = 0xffffffffu;
 
-  __device__ float dot(int local, int c, int lane) const {
-    float sum = 0.0f;
+  // The products of a class's weights with the samples' states.
+  __device__ void dots(int c, int lane, float (&sums)[kSamples]) const {
+    float w[kPlaces / 32];
 #pragma unroll
-    for (int i = 0; i < kPlaces; i += 32) {
-      const int j = i + lane;
-      if (j < hidden_) sum += m_.states[local][j] * float(args_.w[c * hidden_ + j]);
+    for (int i = 0; i < kPlaces / 32; ++i) {
+      const int j = 32 * i + lane;
+      w[i] = j < hidden_ ? float(args_.w[c * hidden_ + j]) : 0.0f;
     }
 #pragma unroll
-    for (int off = 16; off > 0; off /= 2) sum += __shfl_xor_sync(kAll, sum, off);
-    return sum;
+    for (int local = 0; local < kSamples; ++local) {
+      sums[local] = 0.0f;
+#pragma unroll
+      for (int i = 0; i < kPlaces / 32; ++i) {
+        const int j = 32 * i + lane;
+        if (j < hidden_) sums[local] += m_.states[local][j] * w[i];
+      }
+#pragma unroll
+      for (int off = 16; off > 0; off /= 2) {
+        sums[local] += __shfl_xor_sync(kAll, sums[local], off);
+      }
+    }
   }
   // A lane has a class.
   __device__ void softmax(int local, int lane, bool writes) const {
