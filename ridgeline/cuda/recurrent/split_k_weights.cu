@@ -135,10 +135,10 @@ class Tile {
     rows_ = head ? args.head.classes : args.rows();
     width_ = of_ == Of::x ? args.in : s.hidden;
     gradients_ = head ? args.head.gradients : args.gradients;
-    pitch_ = head ? args.head.classes : args.pitch;
+    pitch_ = head ? args.head.classes : int(args.pitch);
     // The copies of a word: the gate gradients of one row of weights may not be neighbours of those
     // of the next.
-    const int64_t together = head ? pitch_ : s.hidden;
+    const int together = head ? pitch_ : s.hidden;
     gradient_bytes_ = min(copy_bytes(gradients_, pitch_), copy_bytes(gradients_, together));
     input_bytes_ = of_ == Of::x ? copy_bytes(args.x, args.in)
                                 : min(copy_bytes(args.y, s.hidden), copy_bytes(args.h0, 0));
@@ -152,13 +152,33 @@ class Tile {
   // Whether this tile's first block also adds up the samples' losses.
   __device__ bool has_scores() const { return of_ == Of::head && first_column_ == 0; }
 
-  // Begins the copy of 16 bytes of both factors of a timestep [b, t] = `row` into a stage.
-  __device__ void copy(int row, int last, int word, uint32_t a_at, uint32_t b_at) const {
-    const int m = first_row_ + word * kValues<T>, n = first_column_ + word * kValues<T>;
-    const T* gradients = gradients_ + int64_t(row) * pitch_;
-    copy_word(a_at, gradients_, gradients, row < last ? rows_ - m : 0, gradient_bytes_,
+  // A thread's place in the copies, a word of every kRowStep-th timestep [b, t] = `row`. It moves
+  // on by additions: a division a word would be most of a copy's instructions.
+  struct Cursor {
+    int row, b, t;
+  };
+  static constexpr int kWords = kSplitTile / kValues<T>, kRowStep = kThreads / kWords;
+
+  __device__ Cursor begin(int first) const {
+    const int row = first + int(threadIdx.x) / kWords, steps = args_.sequence.steps;
+    return {row, row / steps, row % steps};
+  }
+  __device__ void advance(Cursor& at) const {
+    at.row += kRowStep;
+    at.t += kRowStep;
+    while (at.t >= args_.sequence.steps) {
+      at.t -= args_.sequence.steps;
+      ++at.b;
+    }
+  }
+  // Begins the copy of a word of both factors into a stage.
+  __device__ void copy(const Cursor& at, int last, uint32_t a_at, uint32_t b_at) const {
+    const int word = int(threadIdx.x) % kWords * kValues<T>;
+    const int m = first_row_ + word, n = first_column_ + word;
+    const T* gradients = gradients_ + int64_t(at.row) * pitch_;
+    copy_word(a_at, gradients_, gradients, at.row < last ? rows_ - m : 0, gradient_bytes_,
               [&](int e) { return column_of(m + e); });
-    const T* inputs = row < last ? inputs_of(row) : nullptr;
+    const T* inputs = at.row < last ? inputs_of(at) : nullptr;
     copy_word(b_at, gradients_, inputs, inputs != nullptr ? width_ - n : 0, input_bytes_,
               [&](int e) { return n + e; });
   }
@@ -218,21 +238,23 @@ class Tile {
   }
   // x of a timestep, or the state that it began with; null if that is zero. The padding may hold
   // NaN or infinity, whose product with a gate gradient of zero is not zero.
-  __device__ const T* inputs_of(int row) const {
+  __device__ const T* inputs_of(const Cursor& at) const {
     const Sequence& s = args_.sequence;
-    if (of_ == Of::head) return args_.y + s.place(row, args_.head.time) * s.hidden;
-    const int b = row / s.steps, t = row % s.steps, length = s.length(b);
-    if (t >= length) return nullptr;
-    if (of_ == Of::x) return args_.x + int64_t(row) * args_.in;
-    const int earlier = s.reverse ? t + 1 : t - 1;
-    if (earlier >= 0 && earlier < length) return args_.y + s.place(b, earlier) * s.hidden;
-    return args_.h0 != nullptr ? args_.h0 + int64_t(b) * s.hidden : nullptr;
+    const auto y_of = [&](int row) {
+      return args_.y + int64_t(row * s.directions + s.direction) * s.hidden;
+    };
+    if (of_ == Of::head) return y_of(at.row * s.steps + args_.head.time);
+    const int length = s.length(at.b);
+    if (at.t >= length) return nullptr;
+    if (of_ == Of::x) return args_.x + int64_t(at.row) * args_.in;
+    const int earlier = s.reverse ? at.t + 1 : at.t - 1;
+    if (earlier >= 0 && earlier < length) return y_of(at.row + earlier - at.t);
+    return args_.h0 != nullptr ? args_.h0 + int64_t(at.b) * s.hidden : nullptr;
   }
 
   const SplitKWeights<T>& args_;
   const T* gradients_;
-  int64_t pitch_;
-  int first_row_, first_column_, rows_, width_, gradient_bytes_, input_bytes_;
+  int first_row_, first_column_, rows_, width_, pitch_, gradient_bytes_, input_bytes_;
   Of of_ = Of::x;
 };
 
@@ -268,12 +290,15 @@ __global__ void __launch_bounds__(kThreads)
   const int first = rank * each, last = min(first + each, all);
   const int stages = last > first ? (last - first + kRows - 1) / kRows : 0;
   const uint32_t memory = shared_address(shared);
+  // The stages are fetched one after the other.
+  auto cursor = tile.begin(first);
   const auto fetch = [&](int stage) {
     const uint32_t at = memory + stage % kStages * kStageBytes;
 #pragma unroll
     for (int i = int(threadIdx.x); i < kRows * kWords; i += kThreads) {
       const uint32_t to = at + TileProduct<T>::offset(i / kWords, i % kWords);
-      tile.copy(first + stage * kRows + i / kWords, last, i % kWords, to, to + kFactorBytes);
+      tile.copy(cursor, last, to, to + kFactorBytes);
+      tile.advance(cursor);
     }
   };
   for (int stage = 0; stage < kStages - 1; ++stage) {
