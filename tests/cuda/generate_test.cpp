@@ -215,7 +215,8 @@ TEST_F(CudaGenerate, RandomNetsInWideStripsAgreeWithTheOracle) {
   walk_random_nets(gpu(), Tiles::wide_strips, 20);
 }
 
-// Long batches, whose samples several warps gather, and whose gradients may be sums of parts.
+// Long batches, of whose samples a warp gathers several units, and whose transposed rows are
+// padded.
 TEST_F(CudaGenerate, LongBatchesAgreeWithTheOracle) {
   for (const Tiles tiles : {Tiles::where_faster, Tiles::always, Tiles::wide_strips}) {
     std::vector<Case> cases;
