@@ -107,12 +107,7 @@ class Writer {
     const int64_t rows = 16 * plan_.strip_units;
     return rows * (plan_.wide ? up(extent, 64) : strip_depth(extent));
   }
-  // Rows at distances of powers of two would fall into the same sets of the caches.
-  int64_t transposed_ld() const {
-    const int64_t ld = up(net_.batch(), std::max<int64_t>(chunk(), 16)),
-                  bytes = number_bytes(math());
-    return ld * bytes % 1024 == 0 ? ld + 128 / bytes : ld;
-  }
+  int64_t transposed_ld() const { return up(net_.batch(), std::max<int64_t>(chunk(), 16)); }
   int64_t width(size_t l) const { return net_.layers[l].out(); }
   bool hidden(size_t l) const { return l + 1 < layers_; }
   bool slopes(size_t l) const { return hidden(l) && keeps_slopes(net_.layers[l], math()); }
