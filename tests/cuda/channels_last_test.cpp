@@ -17,8 +17,9 @@ constexpr DType kHalfTypes[] = {DType::bf16, DType::fp16};
 
 KernelTable channels_last_kernels() {
   KernelTable table;
-  for (const auto family : {cuda::channels_last_conv_kernels, cuda::channels_last_unrolled_kernels,
-                            cuda::channels_last_norm_kernels, cuda::channels_last_image_kernels}) {
+  for (const auto family : {cuda::channels_last_conv_kernels, cuda::channels_last_implicit_kernels,
+                            cuda::channels_last_unrolled_kernels, cuda::channels_last_norm_kernels,
+                            cuda::channels_last_image_kernels}) {
     for (Kernel& kernel : family()) table.push_back(std::move(kernel));
   }
   return table;
@@ -56,12 +57,33 @@ Case filter_gradient_case(DType dtype, int64_t n, const Conv2dShape& shape) {
   return c.done();
 }
 
+// Filters of 3 x 3 over maps of one and of several boxes across, odd numbers of images, channels
+// that do not fill a tile, and more strips than blocks, down to two rows each.
+std::vector<Case> implicit_filter_gradient_cases(DType dtype) {
+  const Slide same{3, 1, 1, 1};
+  struct Layer {
+    int64_t n;
+    Image in;
+    int64_t k;
+  };
+  std::vector<Case> all;
+  for (const Layer& layer :
+       {Layer{3, {64, 4, 4}, 64}, Layer{33, {128, 4, 4}, 64}, Layer{5, {64, 8, 8}, 128},
+        Layer{17, {72, 3, 8}, 40}, Layer{3, {64, 16, 16}, 64}, Layer{1, {64, 32, 32}, 64},
+        Layer{9, {8, 5, 48}, 136}, Layer{5, {24, 9, 12}, 16}, Layer{12001, {8, 2, 4}, 8},
+        Layer{601, {8, 3, 32}, 8}}) {
+    all.push_back(filter_gradient_case(dtype, layer.n, {layer.in, layer.k, {same, same}, 1}));
+  }
+  return all;
+}
+
 std::vector<Case> cases(DType dtype) {
   std::vector<Case> all = image_net_cases(dtype);
   all.push_back(norm_case(dtype, 37, {8, 5, 40}, 0));
   all.push_back(norm_case(dtype, 61, {40, 13, 17}, 3));
   all.push_back(norm_case(dtype, 3, {2064, 1, 3}, 0));
   for (Case& c : conv_cases(dtype)) all.push_back(std::move(c));
+  for (Case& c : implicit_filter_gradient_cases(dtype)) all.push_back(std::move(c));
   for (Case& c : mixed_cases(dtype)) all.push_back(std::move(c));  // gradients in fp32
   all.push_back(filter_gradient_case(dtype, 12, {{16, 7, 6}, 24, {{3, 1, 1, 1}, {3, 1, 1, 1}}, 1}));
   all.push_back(filter_gradient_case(dtype, 5, {{8, 9, 8}, 8, {{3, 2, 0, 2}, {2, 1, 1, 1}}, 1}));
