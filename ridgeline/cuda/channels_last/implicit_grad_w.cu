@@ -219,7 +219,9 @@ ImplicitGradWShape::ImplicitGradWShape(int n, int h, int w, int c, int k, int sm
     if (w % width != 0 || (columns != 0 && computed >= least)) continue;
     least = computed, columns = width, images = each, strips = int(groups * (w / width));
   }
-  splits = std::clamp(sms / (tiles(c) * tiles(k)), 1, std::max(strips, 1));
+  // As few splits as give no block more strips.
+  const int most = std::max(sms / (tiles(c) * tiles(k)), 1), each = (strips + most - 1) / most;
+  splits = (strips + each - 1) / each;
 }
 
 template <typename T>
