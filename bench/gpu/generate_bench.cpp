@@ -1,12 +1,15 @@
 // Whole training steps by kernels written for the net: how long they take, and how long they take
 // to compile.
-//   generate_bench time [word] [precision] [all]   nets whose names hold the word; with `all` every
-//                                                  place where strips may begin
+//   generate_bench time [word] [precision] [all|planned]   nets whose names hold the word; with
+//   `all`
+//                                                  every place where strips may begin, with
+//                                                  `planned` only the schedule that is chosen
 //   generate_bench stamps NAME [precision] [chain]   where the blocks of a step spend their time
 //   generate_bench source NAME [precision] [chain]   the source for a net of the list, for reading
-//   generate_bench warm [word] [precision] [all]   compiles what `time` will use, side by side
-//   generate_bench call   inference calls of 784-128-128-128-10 in a graph
-//   generate_bench compile [word] [precision]   registers, spills and seconds; needs no GPU
+//   generate_bench plan [word] [precision]   the schedules, with estimates; needs no GPU
+//   generate_bench warm [word] [precision] [all|WAYS]   compiles what `time` will use, side by
+//   side generate_bench call   inference calls of 784-128-128-128-10 in a graph generate_bench
+//   compile [word] [precision]   registers, spills and seconds; needs no GPU
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -73,7 +76,8 @@ std::vector<Net> nets() {
   all.back().net.norm = "batchnorm";
   add("batchnorm-1024", 1024, {784, 512, 256, 10}, "adam");
   all.back().net.norm = "batchnorm";
-  for (const auto& [name, batch] : {std::pair{"table-256", 256}, std::pair{"table-8192", 8192}}) {
+  for (const auto& [name, batch] : {std::pair{"table-256", 256}, std::pair{"table-1024", 1024},
+                                    std::pair{"table-8192", 8192}}) {
     add(name, batch, {28, 256, 256, 1}, "adam");
     all.back().net.mse = all.back().net.floats = true;
     all.back().net.target_columns = 1;
@@ -121,13 +125,14 @@ std::unique_ptr<Made> make(const TrainingNet& net, Precision precision, const Ta
 }
 
 std::string describe(const Made& made) {
-  std::string text =
-      fmt::format("strips from {} by {}", made.schedule.chain, 16 * made.schedule.strip_units);
+  std::string text = fmt::format("strips from {} by {}, {}% leave", made.schedule.chain,
+                                 16 * made.schedule.strip_units, made.schedule.leaving);
   const auto add = [&](const char* what, const std::vector<ProductPlan>& plans) {
     text += fmt::format(" {}", what);
     for (const ProductPlan& p : plans)
-      text += fmt::format(" {}{}x{}/{}r{}p{}:{}", p.tiled ? "t" : "", p.mt, p.nt, p.split, p.ring,
-                          p.parts, p.tiles);
+      text +=
+          fmt::format(" {}{}x{}/{}r{}p{}:{}({:.1f})", p.tiled ? "t" : "", p.tiled ? p.down : p.mt,
+                      p.nt, p.split, p.ring, p.parts, p.tiles, p.cycles / 1755);
   };
   add("f", made.schedule.forward);
   add("b", made.schedule.backward);
@@ -181,7 +186,7 @@ double time_net(const Made& made, const GpuFunction& function, Memory& memory) {
   cudaEvent_t begin, end;
   cudaEventCreate(&begin), cudaEventCreate(&end);
   std::vector<float> times;
-  for (int pass = 0; pass < 5; ++pass) {
+  for (int pass = 0; pass < 3; ++pass) {
     cuda::check(cudaMemset(memory[made.net.tick->tick], 0, 4), "tick");
     cudaEventRecord(begin);
     function.launch(args, nullptr);
@@ -204,7 +209,27 @@ double time_net(const Made& made, const GpuFunction& function, Memory& memory) {
 constexpr std::pair<const char*, Precision> kTimedPrecisions[] = {
     {"bf16", Precision::bf16}, {"tf32", Precision::tf32}, {"fp32", Precision::fp32}};
 
-void time_all(const char* word, const char* only, bool all, bool warm) {
+// What `time` compares: the schedule as planned, and as other targets have it.
+struct Way {
+  const char* name;
+  void (*change)(Target&);
+  int chain = -1;
+};
+constexpr Way kWays[] = {
+    {"planned", [](Target&) {}},
+    {"without parts", [](Target& target) { target.parts = false; }},
+    {"without tiles", [](Target& target) { target.parts = false, target.tiles = Tiles::never; }},
+    {"wide strips", [](Target& target) { target.tiles = Tiles::wide_strips; }},
+    {"narrow strips", [](Target& target) { target.wide = false; }},
+    {"strips from 1", [](Target&) {}, 1},
+    {"in turns", [](Target& target) { target.tickets = false; }},
+    {"less L2 rate", [](Target& target) { target.l2_bytes = 2600; }},
+    {"all states stay", [](Target& target) { target.leaving = 0; }},
+    {"most leave", [](Target& target) { target.leaving = 85; }},
+};
+
+void time_all(const char* word, const char* only, const std::string& which, bool warm) {
+  const bool all = which == "all";
   Target target;
   if (!warm) {
     cudaDeviceProp device{};
@@ -216,11 +241,14 @@ void time_all(const char* word, const char* only, bool all, bool warm) {
     for (const auto& [name, precision] : kTimedPrecisions) {
       if (only != nullptr && std::strcmp(only, name) != 0) continue;
       std::unique_ptr<Memory> memory;
-      std::vector<std::string> before;  // as planned, without parts of gradients, and with tiles
-      for (int way = 0; way <= 2 + (all ? int(net.net.widths.size()) : 0); ++way) {
-        target.parts = way != 1 && way != 2;
-        target.tiles = way == 2 ? Tiles::never : Tiles::where_faster;
-        const auto made = make(net.net, precision, target, way > 2 ? way - 3 : -1);
+      std::vector<std::string> before;
+      const int fixed = int(std::size(kWays));
+      for (int way = 0; way < fixed + (all ? int(net.net.widths.size()) : 0); ++way) {
+        if (!all && !which.empty() && which.find(kWays[way].name) == which.npos) continue;
+        Target now = target;
+        if (way < fixed) kWays[way].change(now);
+        const auto made =
+            make(net.net, precision, now, way < fixed ? kWays[way].chain : way - fixed);
         if (made == nullptr || std::ranges::count(before, made->source.text) > 0) continue;
         before.push_back(made->source.text);
         if (all && made->schedule.cycles > 4e5) continue;
@@ -230,11 +258,11 @@ void time_all(const char* word, const char* only, bool all, bool warm) {
         if (memory == nullptr) memory = std::make_unique<Memory>(made->c);
         const double us = time_net(*made, function, *memory);
         fmt::print(
-            "{} {} {:.2f} us (est {:.2f}), compiled in {:.2f} s, {} registers, {} spilled, {} "
+            "{} {} {}: {:.2f} us (est {:.2f}), compiled in {:.2f} s, {} registers, {} spilled, {} "
             "shared; {}\n",
-            net.name, name, us, made->schedule.cycles / 1755, compiled.seconds,
-            function.registers(), function.local_bytes(), made->source.shared_bytes,
-            describe(*made));
+            net.name, name, way < fixed ? kWays[way].name : "strips", us,
+            made->schedule.cycles / 1755, compiled.seconds, function.registers(),
+            function.local_bytes(), made->source.shared_bytes, describe(*made));
         std::fflush(stdout);
       }
     }
@@ -347,6 +375,27 @@ void compile_all(const char* word, const char* only) {
   }
 }
 
+void plan_all(const char* word, const char* only) {
+  for (const Net& net : nets()) {
+    if (word != nullptr && std::strstr(net.name, word) == nullptr) continue;
+    for (const auto& [name, precision] : kTimedPrecisions) {
+      if (only != nullptr && std::strcmp(only, name) != 0) continue;
+      std::vector<std::string> before;
+      for (const Way& way : kWays) {
+        Target target;
+        way.change(target);
+        const auto made = make(net.net, precision, target, way.chain);
+        if (made == nullptr || std::ranges::count(before, made->source.text) > 0) continue;
+        before.push_back(made->source.text);
+        fmt::print("{} {} {}: est {:.1f} us, {} MB, {} KB shared; {}\n", net.name, name, way.name,
+                   made->schedule.cycles / 1755, made->source.workspace_bytes >> 20,
+                   made->source.shared_bytes >> 10, describe(*made));
+        if (only == nullptr) break;
+      }
+    }
+  }
+}
+
 // Microseconds of an inference call in a CUDA graph of many.
 void time_calls() {
   for (const auto& [name, precision] : kTimedPrecisions) {
@@ -419,12 +468,14 @@ int main(int argc, char** argv) try {
         [&](const auto& each) { return argc > 3 && std::strcmp(each.first, argv[3]) == 0; });
     stamp_net(word, named != std::end(kTimedPrecisions) ? named->second : Precision::bf16,
               argc > 4 ? std::atoi(argv[4]) : -1);
+  } else if (how == "plan") {
+    plan_all(word, argc > 3 ? argv[3] : nullptr);
   } else if (how == "call") {
     time_calls();
   } else if (how == "compile") {
     compile_all(word, argc > 3 ? argv[3] : nullptr);
   } else {
-    time_all(word, argc > 3 ? argv[3] : nullptr, argc > 4, how == "warm");
+    time_all(word, argc > 3 ? argv[3] : nullptr, argc > 4 ? argv[4] : "", how == "warm");
   }
   return 0;
 } catch (const std::exception& error) {

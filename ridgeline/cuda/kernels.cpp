@@ -60,6 +60,7 @@ KernelTable kernels() {
                             cublaslt_kernels,
                             cudnn_kernels,
                             channels_last_conv_kernels,
+                            channels_last_implicit_kernels,
                             channels_last_unrolled_kernels,
                             linear_split_kernels,
                             tile_kernels,

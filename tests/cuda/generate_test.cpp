@@ -79,6 +79,8 @@ TEST(Generate, SourcesCompile) {
         .floats = true,
         .target_columns = 3,
         .loss_fn = LossFn::quantile},
+       Precision::bf16},
+      {{.name = "long", .batch = 8192, .widths = {28, 256, 200, 1}, .update = "adam", .mse = true},
        Precision::bf16}};
   for (const auto& [net, precision] : nets) {
     SCOPED_TRACE(net.name);
@@ -97,20 +99,25 @@ TEST(Generate, SourcesCompile) {
 // checked on a GPU.
 TEST(Generate, EveryScheduleIsWritten) {
   const NoDevice device;
+  int wide = 0;
   for (uint32_t seed = 1; seed <= 40; ++seed) {
     const Case c = case_of(random_net(seed, Precision::bf16), Precision::bf16);
     const NetStep step = match_net_step({c.program, 0, device});
     ASSERT_EQ(step.refusal, "") << seed;
-    for (int chain = 0; chain <= int(step.layers.size()); ++chain) {
-      const Schedule schedule = choose_schedule(step, {}, chain);
-      if (!schedule.refusal.empty()) continue;
-      EXPECT_EQ(schedule.chain, chain);
-      const Source source = write_source(step, schedule);
-      EXPECT_LE(source.shared_bytes, shared_bytes(step, schedule))
-          << seed << ", strips from " << chain;
-      EXPECT_LT(source.arguments.size(), size_t(kMostArguments));
+    for (const Tiles tiles : {Tiles::where_faster, Tiles::wide_strips}) {
+      for (int chain = 0; chain <= int(step.layers.size()); ++chain) {
+        const Schedule schedule = choose_schedule(step, {.tiles = tiles}, chain);
+        if (!schedule.refusal.empty()) continue;
+        EXPECT_EQ(schedule.chain, chain);
+        wide += schedule.wide;
+        const Source source = write_source(step, schedule);
+        EXPECT_LE(source.shared_bytes, shared_bytes(step, schedule))
+            << seed << ", strips from " << chain;
+        EXPECT_LT(source.arguments.size(), size_t(kMostArguments));
+      }
     }
   }
+  EXPECT_GT(wide, 20);
 }
 
 class CudaGenerate : public GpuTest {};
@@ -184,7 +191,8 @@ void walk_random_nets(cuda::CudaRuntime& gpu, Tiles tiles, int64_t otherwise) {
   const int64_t first = from_environment("RIDGELINE_RANDOM_SEED", 1);
   std::vector<Case> cases;
   for (int64_t seed = first; seed < first + count; ++seed) {
-    const Precision precision = kPrecisions[seed % (tiles == Tiles::always ? 3 : 5)];
+    const int of = tiles == Tiles::always ? 4 : tiles == Tiles::wide_strips ? 2 : 5;
+    const Precision precision = kPrecisions[seed % of];
     cases.push_back(case_of(random_net(uint32_t(seed), precision), precision));
   }
   compile_ahead(cases, gpu, tiles);
@@ -206,7 +214,30 @@ TEST_F(CudaGenerate, RandomNetsAgreeWithTheOracle) {
 }
 // Networks small enough for the oracle are too small for tiles to be faster.
 TEST_F(CudaGenerate, RandomNetsInTilesAgreeWithTheOracle) {
-  walk_random_nets(gpu(), Tiles::always, 15);
+  walk_random_nets(gpu(), Tiles::always, 20);
+}
+TEST_F(CudaGenerate, RandomNetsInWideStripsAgreeWithTheOracle) {
+  walk_random_nets(gpu(), Tiles::wide_strips, 20);
+}
+
+// Long batches, of whose samples a warp gathers several units, and whose transposed rows are
+// padded.
+TEST_F(CudaGenerate, LongBatchesAgreeWithTheOracle) {
+  for (const Tiles tiles : {Tiles::where_faster, Tiles::always, Tiles::wide_strips}) {
+    std::vector<Case> cases;
+    for (const Precision precision : {Precision::bf16, Precision::tf32, Precision::fp32}) {
+      TrainingNet net{.name = "long", .batch = 1000, .widths = {784, 40, 10}, .update = "momentum"};
+      net.masters = size_of(storage(precision)) == 2;
+      if (tiles != Tiles::wide_strips || net.masters) cases.push_back(case_of(net, precision));
+    }
+    compile_ahead(cases, gpu(), tiles);
+    for (const Case& c : cases) {
+      SCOPED_TRACE(fmt::format("{}, tiles {}", name(c.program.precision), int(tiles)));
+      Exercised exercised;
+      walk(c, {cuda::generated_kernel("cuda.program.persistent", tiles)}, gpu(), exercised);
+      EXPECT_EQ(exercised["cuda.program.persistent"], 1);
+    }
+  }
 }
 
 }  // namespace

@@ -267,8 +267,9 @@ class CudaTableWalk : public GpuTest {
       for (const Kernel& kernel : family()) ++exercised[kernel.name];  // signal_test.cpp walks them
     }
     for (const auto family :
-         {cuda::channels_last_conv_kernels, cuda::channels_last_unrolled_kernels,
-          cuda::channels_last_norm_kernels, cuda::channels_last_image_kernels}) {
+         {cuda::channels_last_conv_kernels, cuda::channels_last_implicit_kernels,
+          cuda::channels_last_unrolled_kernels, cuda::channels_last_norm_kernels,
+          cuda::channels_last_image_kernels}) {
       for (const Kernel& kernel : family()) ++exercised[kernel.name];  // channels_last_test.cpp
     }
     for (const Kernel& kernel : table) {

@@ -244,7 +244,8 @@ void add_backward(Cases& all, DType dtype, const RnnShape& shape) {
 }
 
 void add_embedding(Cases& all, DType dtype) {
-  constexpr int64_t kShapes[][3] = {{1, 1, 1}, {7, 5, 3}, {64, 65, 33}, {300, 10, 128}};
+  constexpr int64_t kShapes[][3] = {
+      {1, 1, 1}, {7, 5, 3}, {64, 65, 33}, {300, 10, 128}, {2100, 3, 37}};
   for (const auto& [count, vocabulary, width] : kShapes) {
     CaseBuilder c(fmt::format("embedding {} of {} x {}", count, vocabulary, width), dtype);
     const Value token = c.make("token", DType::int32, {count}, Role::input, normal(1), vocabulary);

@@ -2,6 +2,7 @@
 
 #include <bit>
 
+#include "ridgeline/cuda/generate/products.h"
 #include "ridgeline/cuda/generate/writer.h"
 
 namespace ridgeline::cuda::generate {

@@ -3,133 +3,16 @@
 #include <algorithm>
 #include <limits>
 
+#include "ridgeline/cuda/generate/products.h"
+
 namespace ridgeline::cuda::generate {
 namespace {
 
-constexpr int kWarps = 8;
-
-// The multiply-adds per cycle and SM that these functions reach, roughly.
-double rate_of(Math math) {
-  switch (math) {
-    case Math::bf16:
-    case Math::fp16:
-      return 900;
-    case Math::tf32:
-      return 450;
-    default:
-      return 100;
-  }
-}
-
-// Cycles that a phase takes whatever it computes: the barrier, and the latency of the first
-// operands and the last results.
-constexpr double kPhase = 3200, kLatency = 800, kStripStage = 500, kBytesPerCycle = 48;
-constexpr double kStripBytes = 26;  // per cycle, with the few loads that a block has in flight
-constexpr double kOutputs = 60;
-constexpr double kStreamBytes = 30;  // per cycle and SM, for what updates fetch and store
+// Per cycle and SM, for what updates fetch and store, in the L2 cache and beyond it.
+constexpr double kStreamBytes = 30, kMemoryBytes = 18;
 // Splitting gradients into parts must save more than the additional barrier and the exchange of
 // sums. According to measurements, networks with a smaller estimated gain become slower.
 constexpr double kLatePhase = 3 * kPhase;
-constexpr double kPartial = 250;                        // per unit whose sums are stored unreduced
-constexpr double kTileSlab = 100, kTileLatency = 1200;  // for a product from shared memory
-double tile_rate(Math math) { return math == Math::tf32 ? 700 : 1400; }
-
-int units(int64_t extent) { return int((extent + 15) / 16); }
-int divide_up(int a, int b) { return (a + b - 1) / b; }
-int chunks_of(int64_t depth, Math math) { return divide_up(int(depth), chunk_of(math)); }
-
-// The candidates that a warpgroup computes from shared memory.
-void tiled_products(int64_t rows, int64_t columns, int64_t depth, Math math, double each_unit,
-                    const std::vector<int>& splits, std::vector<ProductPlan>* all) {
-  const int slabs = divide_up(chunks_of(depth, math), 2);
-  struct Tile {
-    int nt, down;
-  };
-  for (const auto& [nt, down] : {Tile{8, 2}, Tile{4, 2}, Tile{4, 1}, Tile{2, 1}}) {
-    const int tile_rows = 64 * down, tile_columns = 16 * nt * (2 / down);
-    ProductPlan plan{int(rows), int(columns), int(depth), 1, nt};
-    plan.tiled = true;
-    plan.down = down;
-    plan.tiles = divide_up(int(rows), tile_rows) * divide_up(int(columns), tile_columns);
-    const double l2 = 128.0 * (tile_rows + tile_columns) / kBytesPerCycle;
-    const double products = 2.0 * tile_rows * tile_columns * chunk_of(math) / tile_rate(math);
-    const double each_slab = std::max(l2, products) + kTileSlab;
-    const int tiles = plan.tiles;
-    for (const int parts : splits) {
-      if (parts > 1 && slabs < 2 * parts) continue;
-      plan.parts = parts;
-      plan.tiles = tiles * parts;
-      plan.cycles = divide_up(slabs, parts) * each_slab + kTileLatency +
-                    nt * (parts > 1 ? kPartial : each_unit);
-      all->push_back(plan);
-    }
-  }
-}
-
-// Candidates for splitting a product over the grid. `cycles` is for one tile; each_unit is the cost
-// of what is done with 16 x 16 results.
-std::vector<ProductPlan> grid_products(int64_t rows, int64_t columns, int64_t depth, Math math,
-                                       Tiles tiles, double each_unit,
-                                       const std::vector<int>& splits = {1}) {
-  std::vector<ProductPlan> all;
-  if (tiles != Tiles::never) tiled_products(rows, columns, depth, math, each_unit, splits, &all);
-  if (tiles == Tiles::always) return all;
-  const bool full_precision = math == Math::fp32 || math == Math::fp64;
-  const int chunks = chunks_of(depth, math);
-  struct Tile {
-    int mt, nt;
-  };
-  for (const auto& [mt, nt] : {Tile{1, 1}, Tile{1, 2}, Tile{2, 1}, Tile{2, 2}, Tile{2, 4}}) {
-    if (full_precision && mt * nt > 4) continue;
-    for (const int split : {1, 2, 4, 8}) {
-      if (split > 1 && (mt * nt > 2 || chunks < 2 * split)) continue;
-      const int groups = kWarps / split;
-      for (int down = 1; down <= groups; down *= 2) {
-        const int across = groups / down;
-        const int row_tiles = divide_up(units(rows), mt * down);
-        const int column_tiles = divide_up(units(columns), nt * across);
-        const double loads = kWarps * 2.0 * (mt + nt) * 512 / 64;  // through L1
-        // Traffic from L2: each row of the block's tile once.
-        const double l2 = split * 16.0 * (mt * down + nt * across) * 64 / kBytesPerCycle;
-        const double products = kWarps * double(mt * nt) * 256 * chunk_of(math) / rate_of(math);
-        for (const int parts : splits) {
-          if (parts > 1 && (chunks % parts != 0 || chunks / parts < 4 * split)) continue;
-          const int most = divide_up(chunks / parts, split);
-          ProductPlan plan{int(rows), int(columns), int(depth), mt, nt, split};
-          plan.ring = std::max(1, std::min(std::clamp(16 / (2 * (mt + nt)), 2, 4), most));
-          plan.down = down;
-          plan.parts = parts;
-          plan.tiles = row_tiles * column_tiles * parts;
-          plan.cycles = most * std::max({loads, l2, products}) + kLatency +
-                        mt * nt * (parts > 1 ? kPartial : each_unit) + (split > 1 ? 150 : 0);
-          all.push_back(plan);
-        }
-      }
-    }
-  }
-  return all;
-}
-
-// Warpgroups take operands in their stored form: they would truncate fp32 values that are not
-// rounded to tf32, and cannot multiply wider types.
-Tiles tiles_of(const Target& target, Math math, bool of_gradients) {
-  const bool half = math == Math::bf16 || math == Math::fp16;
-  return half || (math == Math::tf32 && !of_gradients) ? target.tiles : Tiles::never;
-}
-
-// The fastest candidate in a phase of its own.
-ProductPlan grid_product(int64_t rows, int64_t columns, int64_t depth, Math math,
-                         const Target& target, bool of_gradients) {
-  const auto cost = [&](const ProductPlan& plan) {
-    return divide_up(plan.tiles, target.blocks) * plan.cycles + 0.1 * plan.tiles;
-  };
-  const auto all =
-      grid_products(rows, columns, depth, math, tiles_of(target, math, of_gradients), kOutputs);
-  ProductPlan best = *std::min_element(
-      all.begin(), all.end(), [&](const auto& a, const auto& b) { return cost(a) < cost(b); });
-  best.cycles = cost(best);
-  return best;
-}
 
 // The bytes that the update of a weight moves: itself, its states, and the copies that products
 // read.
@@ -139,21 +22,30 @@ double update_bytes(const NetStep& net) {
          2.0 * number_bytes(net.math);
 }
 
+// The percentage of the states that are to leave the L2 cache first. By measurements it holds about
+// half of its 50 MB for all SMs, and what products read stays there best if most states leave.
+int leaving_states(const NetStep& net) {
+  double weights = 0;
+  for (const NetLayer& layer : net.layers) weights += double(layer.out()) * double(layer.in());
+  return weights * update_bytes(net) / 2 > 20e6 ? 85 : 0;
+}
+
 // The products for the gradients of all weights, which share a phase. For each limit on the cycles
 // of the longest tile, every product takes as few tiles as it can within that limit. `cycles`
 // receives the cycles of the phase and of the phase of late updates.
 std::vector<ProductPlan> weight_products(const NetStep& net, const Target& target, double* cycles) {
   std::vector<std::vector<ProductPlan>> ways;
   std::vector<double> limits;
-  const Tiles tiles = tiles_of(target, net.math, true);
+  const Tiles tiles = tiles_of(target, net.math, net.batch());
   const double bytes = update_bytes(net);
+  const double rate = leaving_states(net) > 0 ? kMemoryBytes : kStreamBytes;
   // A norm needs whole gradients.
   const std::vector<int> splits = net.norm != nullptr || !target.parts
                                       ? std::vector{1}
                                       : std::vector{1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
   for (const NetLayer& layer : net.layers) {
-    ways.push_back(grid_products(layer.out(), layer.in(), net.batch(), net.math, tiles,
-                                 kWarps * 256 * bytes / kStreamBytes, splits));
+    ways.push_back(grid_products(layer.out(), layer.in(), net.batch(), net.math, true, target,
+                                 tiles, kWarps * 256 * bytes / rate, splits));
     if (tiles == Tiles::always &&
         std::ranges::any_of(ways.back(), [](const auto& plan) { return plan.parts > 1; })) {
       std::erase_if(ways.back(), [](const auto& plan) { return plan.parts == 1; });
@@ -163,77 +55,60 @@ std::vector<ProductPlan> weight_products(const NetStep& net, const Target& targe
   std::sort(limits.begin(), limits.end());
   std::vector<ProductPlan> best;
   *cycles = std::numeric_limits<double>::infinity();
-  double last = 0;
-  for (const double limit : limits) {
-    if (limit < 1.02 * last) continue;  // hardly a different choice
-    last = limit;
-    std::vector<ProductPlan> now;
-    int tiles = 0;
-    double longest = 0, late = 0;
-    for (const auto& of_layer : ways) {
-      const ProductPlan* least = nullptr;
-      for (const ProductPlan& plan : of_layer) {
-        if (plan.cycles <= limit && (least == nullptr || plan.tiles < least->tiles)) least = &plan;
+  // Within a limit the fewest tiles may be those of parts, which are not worth it for all limits.
+  for (const bool in_parts : {false, true}) {
+    double last = 0;
+    for (const double limit : limits) {
+      if (limit < 1.02 * last) continue;  // hardly a different choice
+      last = limit;
+      std::vector<ProductPlan> now;
+      int tiles = 0;
+      double longest = 0, all = 0, late = 0;
+      for (const auto& of_layer : ways) {
+        const ProductPlan* least = nullptr;
+        for (const ProductPlan& plan : of_layer) {
+          const bool possible = plan.cycles <= limit && (in_parts || plan.parts == 1);
+          if (possible && (least == nullptr || plan.tiles < least->tiles)) least = &plan;
+        }
+        if (least == nullptr) break;
+        now.push_back(*least);
+        tiles += least->tiles;
+        longest = std::max(longest, least->cycles);
+        all += least->tiles * least->cycles;
+        if (least->parts > 1) {
+          late += double(least->rows) * least->columns *
+                  (bytes + least->parts * value_bytes(net.math)) / (rate * target.blocks);
+        }
       }
-      if (least == nullptr) break;
-      now.push_back(*least);
-      tiles += least->tiles;
-      longest = std::max(longest, least->cycles);
-      if (least->parts > 1) {
-        late += double(least->rows) * least->columns *
-                (bytes + least->parts * value_bytes(net.math)) / (kStreamBytes * target.blocks);
-      }
+      if (now.size() < ways.size()) continue;
+      // Of several large tiles per block, whose states come from memory, the last end far too late.
+      const bool large = std::ranges::any_of(now, [](const ProductPlan& plan) {
+        return plan.tiled ? plan.nt * plan.down == 16 : plan.mt * plan.nt == 8;
+      });
+      if (large && tiles > target.blocks && leaving_states(net) > 0) continue;
+      // Of several tiles per block the last ones end at different times.
+      const double time = (tiles <= target.blocks ? longest : all / target.blocks + longest / 2) +
+                          (late > 0 ? kLatePhase + late : 0);
+      if (time >= *cycles) continue;
+      *cycles = time;
+      best = std::move(now);
     }
-    if (now.size() < ways.size()) continue;
-    const double time =
-        divide_up(tiles, target.blocks) * longest + (late > 0 ? kLatePhase + late : 0);
-    if (time >= *cycles) continue;
-    *cycles = time;
-    best = std::move(now);
   }
   return best;
 }
 
+// Whether strips from layer `first` on can be wide.
+bool can_be_wide(const NetStep& net, const Target& target, int first) {
+  bool can = value_bytes(net.math) == 4 && number_bytes(net.math) == 2 &&
+             target.tiles != Tiles::never && target.wide && first < int(net.layers.size());
+  for (size_t l = 0; l < net.layers.size(); ++l) {
+    can &= !net.layers[l].norm && (int(l) < first || net.layers[l].out() <= 256);
+    can &= l == 0 || int(l) < first || net.layers[l].in() <= 256;
+  }
+  return can;
+}
+
 }  // namespace
-
-ProductPlan strip_product(int strip_units, int64_t columns, int64_t depth, Math math, bool shared) {
-  ProductPlan plan{16 * strip_units, int(columns), int(depth)};
-  plan.mt = strip_units;
-  const int column_units = units(columns), chunks = chunks_of(depth, math);
-  if (column_units >= kWarps) {
-    plan.nt = column_units >= 2 * kWarps && strip_units <= 2 ? 2 : 1;
-    // With a short sum, only the neighbouring columns keep several loads in flight.
-    if (chunks <= 2 && column_units >= 4 * kWarps && strip_units == 1) plan.nt = 4;
-  } else {
-    plan.split = kWarps;
-    while (plan.split * column_units > kWarps || (plan.split > 1 && plan.split > chunks)) {
-      plan.split /= 2;
-    }
-  }
-  const int loads = shared ? 2 * plan.nt : 2 * (plan.nt + plan.mt);
-  plan.ring = std::clamp(divide_up(chunks, plan.split), 1, std::max(2, (shared ? 16 : 32) / loads));
-  const double bytes = 16.0 * column_units * chunks * 64;
-  const double sums = 256.0 * strip_units * column_units * chunks * chunk_of(math);
-  // A few busy warps do not reach the full rate.
-  const double busy = std::min(1.0, double(column_units * plan.split) / kWarps);
-  plan.cycles = kStripStage + std::max(bytes / kStripBytes, sums / (rate_of(math) * busy)) +
-                (plan.split > 1 ? 150 : 0);
-  return plan;
-}
-
-int chunk_of(Math math) { return 64 / number_bytes(math); }
-int number_bytes(Math math) {
-  return math == Math::bf16 || math == Math::fp16 ? 2 : math == Math::fp64 ? 8 : 4;
-}
-int value_bytes(Math math) { return math == Math::fp64 ? 8 : 4; }
-
-int64_t scratch_bytes(const ProductPlan& plan, Math math) {
-  if (plan.tiled) {
-    const int64_t rows = 64 * plan.down + 16 * plan.nt * (2 / plan.down);
-    return rows * 128 * plan.ring + 1024;
-  }
-  return plan.split > 1 ? int64_t{kWarps} * plan.mt * plan.nt * 256 * value_bytes(math) : 0;
-}
 
 bool keeps_slopes(const NetLayer& layer, Math math) {
   if (layer.activation == nullptr) return layer.dropout != nullptr;
@@ -251,6 +126,28 @@ int64_t norm_scratch_bytes(const NetStep& net, const Schedule& schedule) {
   return 2 * most * value_bytes(net.math);
 }
 
+namespace {
+// As shared_bytes(), for wide strips, in which the gradient of a layer's outputs replaces them.
+size_t wide_shared_bytes(const NetStep& net, const Schedule& schedule) {
+  const Math math = net.math;
+  constexpr int64_t kRows = 64, kAlign = 1024;
+  int64_t bytes = kAlign;
+  for (size_t l = size_t(schedule.chain); l < net.layers.size(); ++l) {
+    const int64_t width = net.layers[l].out();
+    bytes += kRows * up(width, 64) * number_bytes(math);  // outputs, or the last gradient
+    if (keeps_slopes(net.layers[l], math)) bytes += up(kRows * up(width, 16) * 4, kAlign);
+  }
+  bytes += up(kRows * up(net.layers.back().out(), 16) * value_bytes(math), kAlign);
+  bytes += 3 * kAlign;  // losses, hits, labels
+  bytes += up(kRows * net.target_columns() * value_bytes(math), kAlign);
+  int64_t scratch = 0;
+  for (const auto* plans : {&schedule.forward, &schedule.backward, &schedule.weights}) {
+    for (const ProductPlan& plan : *plans) scratch = std::max(scratch, scratch_bytes(plan, math));
+  }
+  return size_t(bytes + scratch + kAlign);
+}
+}  // namespace
+
 size_t shared_bytes(const NetStep& net, const Schedule& schedule) {
   const Math math = net.math;
   const int64_t rows = 16 * schedule.strip_units, number = number_bytes(math);
@@ -258,6 +155,7 @@ size_t shared_bytes(const NetStep& net, const Schedule& schedule) {
     return rows * (up(width, std::max(chunk_of(math), 16)) + 32 / number) * number;
   };
   const size_t last = net.layers.size() - 1;
+  if (schedule.wide) return wide_shared_bytes(net, schedule);
   int64_t bytes = 0, widest = 0;
   if (schedule.chain > 0 && over_batch(net.layers[size_t(schedule.chain) - 1])) {
     bytes += 2 * up(net.layers[size_t(schedule.chain) - 1].out(), 16) * value_bytes(math) + 256;
@@ -284,21 +182,34 @@ size_t shared_bytes(const NetStep& net, const Schedule& schedule) {
   return size_t(bytes + scratch + 1024);
 }
 
-// Makes the rings of tiled products as deep as shared memory allows.
+// Makes the rings of tiled products as deep as shared memory allows: first all of them alike, then
+// those that have room for more slabs in what others need.
 void deepen_rings(const NetStep& net, const Target& target, Schedule* schedule) {
-  for (int ring = 7; ring >= 4; --ring) {
-    for (auto* plans : {&schedule->forward, &schedule->backward, &schedule->weights}) {
-      for (ProductPlan& plan : *plans) {
-        if (!plan.tiled) continue;
-        const int slabs = divide_up(divide_up(chunks_of(plan.depth, net.math), 2), plan.parts);
-        plan.ring = std::clamp(slabs + 2, 4, ring);
-      }
+  constexpr int kLeast = 4, kMost = 7, kAll = 10;
+  std::vector<ProductPlan*> tiled;
+  for (auto* plans : {&schedule->forward, &schedule->backward, &schedule->weights}) {
+    for (ProductPlan& plan : *plans) {
+      if (plan.tiled) tiled.push_back(&plan);
     }
-    if (shared_bytes(net, *schedule) <= target.shared_bytes) return;
+  }
+  const auto wanted = [&](const ProductPlan& plan) {  // all slabs before the first is multiplied
+    return divide_up(divide_up(chunks_of(plan.depth, net.math), 2), plan.parts) + 2;
+  };
+  for (int ring = kMost; ring >= kLeast; --ring) {
+    for (ProductPlan* plan : tiled) plan->ring = std::clamp(wanted(*plan), kLeast, ring);
+    if (shared_bytes(net, *schedule) <= target.shared_bytes) break;
+  }
+  const size_t bytes = shared_bytes(net, *schedule);
+  for (ProductPlan* plan : tiled) {
+    const int ring = plan->ring;
+    plan->ring = std::min(wanted(*plan), kAll);
+    while (plan->ring > ring && shared_bytes(net, *schedule) > bytes) --plan->ring;
+    plan->ring = std::max(plan->ring, ring);
   }
 }
 
 Schedule choose_schedule(const NetStep& net, const Target& target, int chain) {
+  constexpr int kWideRows = 0;  // stands for wide strips
   const Math math = net.math;
   const int layers = int(net.layers.size());
   const int64_t batch = net.batch();
@@ -312,29 +223,41 @@ Schedule choose_schedule(const NetStep& net, const Target& target, int chain) {
   for (int l = 0; l < layers; ++l) lowest = over_batch(net.layers[size_t(l)]) ? l + 1 : lowest;
   for (int first = lowest; first <= layers; ++first) {
     if (chain >= 0 && first != chain) continue;
-    for (const int strip_units : {1, 2, 4}) {
-      if (strip_units > 1 && 16 * (strip_units / 2) >= batch) continue;
+    for (const int rows : {16, 32, 64, kWideRows}) {
+      const bool wide = rows == kWideRows;
+      const int strip_units = wide ? 4 : rows / 16;
+      if (wide ? !can_be_wide(net, target, first)
+               : strip_units > 1 && 16 * (strip_units / 2) >= batch) {
+        continue;
+      }
       Schedule now;
+      now.wide = wide;
       now.blocks = target.blocks;
       now.chain = first;
       now.strip_units = strip_units;
       now.strips = divide_up(int(batch), 16 * strip_units);
       const int rounds = divide_up(now.strips, now.blocks);
       now.weights = weights;
+      now.leaving = target.leaving >= 0             ? target.leaving
+                    : target.tiles == Tiles::always ? 50
+                                                    : leaving_states(net);
       double cycles = kPhase + weight_cycles;
       for (int l = 0; l < layers; ++l) {
         const int64_t in = net.layers[size_t(l)].in(), out = net.layers[size_t(l)].out();
         if (l < first) {
-          now.forward.push_back(grid_product(batch, out, in, math, target, false));
-          now.backward.push_back(l > 0 ? grid_product(batch, in, out, math, target, true)
+          now.forward.push_back(grid_product(batch, out, in, math, false, target));
+          now.backward.push_back(l > 0 ? grid_product(batch, in, out, math, true, target)
                                        : ProductPlan{});
           cycles += now.forward.back().cycles + now.backward.back().cycles;
           cycles += (l > 0 ? 2 : 1) * (kPhase - kLatency);
         } else {
-          now.forward.push_back(strip_product(strip_units, out, in, math, l > first));
-          now.backward.push_back(l > 0 ? strip_product(strip_units, in, out, math, true)
-                                       : ProductPlan{});
-          cycles += rounds * (now.forward.back().cycles + now.backward.back().cycles);
+          const auto product = [&](int64_t columns, int64_t depth, bool shared) {
+            return wide ? wide_product(columns, depth, math, shared, now.strips, target)
+                        : strip_product(strip_units, columns, depth, math, shared);
+          };
+          now.forward.push_back(product(out, in, l > first));
+          now.backward.push_back(l > 0 ? product(in, out, true) : ProductPlan{});
+          now.strip_cycles += rounds * (now.forward.back().cycles + now.backward.back().cycles);
         }
       }
       for (int l = 0; l < layers; ++l) {
@@ -346,12 +269,22 @@ Schedule choose_schedule(const NetStep& net, const Target& target, int chain) {
         cycles += forward_in_strip ? rounds * pass : kPhase + pass;
         cycles += backward_in_strip ? rounds * pass : kPhase + pass;
       }
-      cycles += rounds * (kStripStage + 30.0 * strip_units * double(net.layers.back().out()) / 32);
-      now.cycles = cycles;
+      now.strip_cycles +=
+          rounds * (kStripStage + 30.0 * strip_units * double(net.layers.back().out()) / 32);
+      // If only the loss is in strips, the gather of a long batch is hardly hidden.
+      const double gathered = double(units(batch)) * units(net.layers[0].in());
+      if (first == layers && gathered >= 1024) cycles += kGatherUnit * gathered / target.blocks;
+      now.cycles =
+          cycles + now.strip_cycles - (wide && target.tiles == Tiles::wide_strips ? 1e9 : 0);
       if (shared_bytes(net, now) > target.shared_bytes) continue;
       if (now.cycles < best.cycles) best = std::move(now);
     }
   }
+  // The sums of a norm would depend on which block took which tile.
+  int tiles = 0;
+  for (const ProductPlan& plan : best.weights) tiles += plan.tiles;
+  best.takes_tickets = (tiles > target.blocks || target.tiles == Tiles::always) &&
+                       net.norm == nullptr && target.tickets;
   if (best.refusal.empty()) deepen_rings(net, target, &best);
   return best;
 }

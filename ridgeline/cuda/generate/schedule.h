@@ -9,9 +9,9 @@
 
 namespace ridgeline::cuda::generate {
 
-// Whether grid products go through shared memory. `always` is for tests; all layers are then phases
-// of the grid.
-enum class Tiles : uint8_t { never, where_faster, always };
+// Whether products go through shared memory. The others are for tests: with `always` all layers are
+// phases of the grid, with `wide_strips` all layers are in wide strips if they can be.
+enum class Tiles : uint8_t { never, where_faster, always, wide_strips };
 
 // The device that the function is generated for.
 struct Target {
@@ -19,7 +19,11 @@ struct Target {
   int blocks = 132;       // resident at a time: the number of SMs
   size_t shared_bytes = 227 * 1024;
   Tiles tiles = Tiles::where_faster;
-  bool parts = true;  // whether gradients over long batches may be split into parts
+  bool parts = true;       // whether gradients over long batches may be split into parts
+  bool wide = true;        // whether strips may be wide
+  bool tickets = true;     // whether tiles may be handed out one by one
+  double l2_bytes = 5200;  // that the L2 cache gives all SMs per cycle
+  int leaving = -1;        // percent of the states that leave the L2 cache first; < 0: as estimated
 };
 
 // How a product is distributed, see product.cuh.
@@ -29,6 +33,8 @@ struct ProductPlan {
   int down = 1;  // vertically adjacent groups of a block (grid products)
   // Computed by warpgroups from shared memory (grid products); `down` counts those.
   bool tiled = false;
+  bool in_strip = false;  // of a wide strip
+  bool shared = false;    // the rows of a strip are in shared memory
   int parts = 1;  // parts of the depth, which several blocks sum; they are added after a barrier
   int tiles = 0;  // tiles for blocks to take; each part counts as a tile
   double cycles = 0;  // estimated
@@ -48,6 +54,11 @@ struct Schedule {
   int chain = 0;
   int strip_units = 1;  // units of 16 rows per strip
   int strips = 0;
+  double strip_cycles = 0;  // estimated, of a block for its strips
+  bool wide = false;        // strips of 64 rows whose products are tiled
+  int leaving = 0;          // percent of weights' states that leave the L2 cache first
+  // Whether blocks take the next tile of the gradients of weights that is left, instead of turns.
+  bool takes_tickets = false;
   std::vector<ProductPlan> forward, backward, weights;  // by layer; backward[0] is empty
   double cycles = 0;
   std::string refusal;
@@ -67,12 +78,11 @@ int chunk_of(Math math);
 int number_bytes(Math math);
 int value_bytes(Math math);  // bytes of a sum or an updated value
 inline int64_t up(int64_t extent, int64_t to) { return (extent + to - 1) / to * to; }
+constexpr int kWarps = 8;  // of a block
+inline int units(int64_t extent) { return int((extent + 15) / 16); }
 
 // Whether a normalised layer is normalised over the batch, which takes a grid barrier.
 inline bool over_batch(const NetLayer& layer) { return layer.norm.batch != nullptr; }
-
-// The product of a strip of rows by one block. `shared`: its rows are in shared memory.
-ProductPlan strip_product(int strip_units, int64_t columns, int64_t depth, Math math, bool shared);
 
 // Bytes of shared memory that a product needs for its sums or operands.
 int64_t scratch_bytes(const ProductPlan& plan, Math math);

@@ -12,7 +12,7 @@ Source Writer::run() {
   source.text = std::move(text_);
   source.arguments = std::move(arguments_);
   source.workspace_bytes = size_t(up(int64_t(space_.end()), 256));
-  source.shared_bytes = size_t(up(int64_t(shared_.end()), 16));
+  source.shared_bytes = size_t(up(int64_t(shared_.end()), 16)) + (plan_.wide ? 1024 : 0);
   source.blocks = plan_.blocks;
   return source;
 }
@@ -21,6 +21,7 @@ void Writer::lay_out() {
   const int64_t batch = net_.batch();
   space("Score", "scores", plan_.strips, 16);
   space("double", "partials", plan_.blocks, 8);
+  if (plan_.takes_tickets) space("u32", "tickets", 1, 4);
   zero_from_ = size_t(up(int64_t(space_.end()), 256));
   const int64_t in = net_.layers[0].in();
   x_rows_ = up(batch, 64) * depth(in), x_transposed_ = up(in, 64) * transposed_ld();
@@ -81,7 +82,7 @@ void Writer::lay_out() {
   for (size_t l = 0; l < layers_; ++l) {
     if (!plan_.in_strip(l)) continue;
     if (hidden(l)) {
-      in_shared("Number", fmt::format("y{}", l), rows * y_ld(l), number_bytes(math()));
+      in_shared("Number", fmt::format("y{}", l), strip_count(width(l)), number_bytes(math()));
       if (slopes(l)) {
         in_shared("Number", fmt::format("s{}", l), rows * up(width(l), 16), number_bytes(math()));
       }
@@ -91,7 +92,9 @@ void Writer::lay_out() {
         in_shared("Value", fmt::format("r{}", l), rows, value);
       }
     }
-    if (dy_rows_shared(l)) widest = std::max(widest, strip_depth(width(l)));
+    if (dy_rows_shared(l) && !(plan_.wide && hidden(l))) {
+      widest = std::max(widest, strip_count(width(l)));
+    }
   }
   for (size_t l = 0; l < layers_; ++l) {
     if (!copies_statistics(l)) continue;
@@ -99,8 +102,8 @@ void Writer::lay_out() {
     in_shared("Value", fmt::format("own_r{}", l), up(width(l), 16), value);
   }
   if (widest > 0) {
-    in_shared("Number", "da", rows * widest, number_bytes(math()));
-    in_shared("Number", "db", rows * widest, number_bytes(math()));
+    in_shared("Number", "da", widest, number_bytes(math()));
+    if (!plan_.wide) in_shared("Number", "db", widest, number_bytes(math()));
   }
   if (plan_.chain < int(layers_)) {
     in_shared("Value", "outputs", rows * up(width(layers_ - 1), 16), value);
@@ -188,6 +191,10 @@ void Writer::kernel() {
   step_loop();
   close();
   std::string pointers = "  char* const space = global<char>(args.space);\n";
+  if (plan_.wide) {
+    pointers +=
+        "  char* const aligned = shared + (-u32(__cvta_generic_to_shared(shared)) & 1023);\n";
+  }
   pointers += pointers_;
   text_.insert(where, pointers);
 }
@@ -195,6 +202,7 @@ void Writer::kernel() {
 void Writer::begin() {
   ++indent_;
   line("__shared__ Rates<Value> rates;");
+  if (plan_.takes_tickets) line("__shared__ int taken[2];");
   line("GridBarrier barrier(global<u32>(args.barrier));");
   line("const int block = int(blockIdx.x);");
   line("const i64 first = *{};", pointer(net_.inputs->first, "i64"));
@@ -241,20 +249,19 @@ void Writer::begin() {
   }
   norm_pointers();
   take_targets();
-  line("const auto take_batch = [&](const Places& at, i64 t, int first_warp, int warps) {{");
+  line("const auto batch_of = [&](const Places& at, i64 t) {{");
   line(
-      "  gather<M, kBatch, {}, {}, kTransposedLd>(set, order, first + (begin + t) * kBatch, {}, "
-      "{},",
-      net_.layers[0].in(), depth(net_.layers[0].in()), number(net_.inputs->scale),
-      number(net_.inputs->shift));
-  line("      {{at.x() + (t & 1) * {}, at.xt() + (t & 1) * {}, 0}}, first_warp, warps);", x_rows_,
-       x_transposed_);
+      "  return Gather<M, kBatch, {}, {}, kTransposedLd, {}>{{set, order + first + (begin + t) * "
+      "kBatch,",
+      net_.layers[0].in(), depth(net_.layers[0].in()), sample);
+  line("      {}, {}, {{at.x() + (t & 1) * {}, at.xt() + (t & 1) * {}, 0}}}};",
+       number(net_.inputs->scale), number(net_.inputs->shift), x_rows_, x_transposed_);
   line("}};");
   line("");
   line("// Operands as products read them, padded with zeros.");
   line("const int thread = block * kThreads + int(threadIdx.x);");
   line("clear(reinterpret_cast<uint4*>(shared), {}, int(threadIdx.x), kThreads);",
-       up(int64_t(shared_.end()), 16) / 16);
+       (up(int64_t(shared_.end()), 16) + (plan_.wide ? 1024 : 0)) / 16);
   line("clear(reinterpret_cast<uint4*>(space + {}), {}, thread, kBlocks * kThreads);", zero_from_,
        (zero_to_ - zero_from_) / 16);
   line("barrier.arrive();");
@@ -265,7 +272,7 @@ void Writer::begin() {
     line("take_weights<M, Kept, {}, {}, {}, {}>({}, {}, thread, kBlocks * kThreads);", width(l),
          net_.layers[l].in(), depth(net_.layers[l].in()), depth(width(l)), kept_[l], weights_[l]);
   }
-  line("take_batch(at, 0, block * kWarps + warp_of(), kBlocks * kWarps);");
+  line("batch_of(at, 0).run(block * kWarps + warp_of(), kBlocks * kWarps);");
   close();
   line("barrier.arrive();");
   line("barrier.wait();");

@@ -3,9 +3,9 @@
 namespace ridgeline::cuda::generate {
 
 std::string Writer::update_type(size_t l) const {
-  return fmt::format("Update<M, Kept, Optimizer, {}, {}, {}, {}, {}, {}>", width(l),
+  return fmt::format("Update<M, Kept, Optimizer, {}, {}, {}, {}, {}, {}, {}>", width(l),
                      net_.layers[l].in(), depth(net_.layers[l].in()), depth(width(l)), stores(l),
-                     plan_.weights[l].parts);
+                     plan_.weights[l].parts, plan_.leaving);
 }
 
 std::string Writer::update(size_t l) const {
@@ -34,13 +34,19 @@ void Writer::gradients() {
                                                             : ", and updates where they are made");
   if (net_.norm != nullptr) line("double squares = 0;");
   int offset = 0;
+  if (plan_.takes_tickets) {
+    line("Tickets tickets(Places(space).tickets(), taken, block, kBlocks);");
+  }
   for (size_t l = 0; l < layers_; ++l) {
     const ProductPlan& p = plan_.weights[l];
     open("");
     phase();
-    line("{}::run({}, {}, (block + {}) % kBlocks, kBlocks, sums,",
-         grid(p, transposed_ld(), transposed_ld(), true), of("d", l, "t"), input_transposed(l),
-         (plan_.blocks - offset) % plan_.blocks);
+    const std::string order = plan_.takes_tickets
+                                  ? "tickets"
+                                  : fmt::format("(block + {}) % kBlocks, kBlocks",
+                                                (plan_.blocks - offset) % plan_.blocks);
+    line("{}::run({}, {}, {}, sums,", grid(p, transposed_ld(), transposed_ld(), true),
+         of("d", l, "t"), input_transposed(l), order);
     line("    {});", update(l));
     close();
     if (scratch_bytes(p, math()) > 0) line("__syncthreads();");
@@ -108,7 +114,7 @@ void Writer::late_updates() {
   int offset = 0;
   for (size_t l = 0; l < layers_; ++l) {
     if (!stores(l)) continue;
-    line("{}.finish((block * kWarps + warp + {}) % (kBlocks * kWarps), kBlocks * kWarps);",
+    line("{}.finish((warp * kBlocks + block + {}) % (kBlocks * kWarps), kBlocks * kWarps);",
          update(l), (warps - offset) % warps);
     offset = (offset + units(width(l)) * units(net_.layers[l].in())) % warps;
   }

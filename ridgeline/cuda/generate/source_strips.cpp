@@ -1,6 +1,14 @@
+#include "ridgeline/cuda/generate/products.h"
 #include "ridgeline/cuda/generate/writer.h"
 
 namespace ridgeline::cuda::generate {
+
+std::string Writer::strip_type(const std::string& shape, const ProductPlan& p,
+                               const std::string& epilogue) const {
+  if (!plan_.wide) return fmt::format("Strip<{}, {}, {}>", shape, units(p.columns), epilogue);
+  return fmt::format("WideStrip<{}, {}, {}, {}>", shape, units(net_.batch()), units(p.columns),
+                     epilogue);
+}
 
 std::vector<Writer::Stage> Writer::stages() const {
   std::vector<Stage> all;
@@ -9,10 +17,10 @@ std::vector<Writer::Stage> Writer::stages() const {
     const bool shared = int(l) > plan_.chain;
     Stage stage;
     stage.name = fmt::format("forward{}", l);
-    stage.type = fmt::format("Strip<{}, {}, {}>",
-                             shape(p, input_ld(l), depth(net_.layers[l].in()), shared, false),
-                             units(p.columns), forward_type(l));
-    stage.a = input_rows(l) + (shared ? "" : fmt::format(" + row * {}", input_ld(l)));
+    stage.type = strip_type(shape(p, input_ld(l), depth(net_.layers[l].in()), shared, false), p,
+                            forward_type(l));
+    stage.a = input_rows(l);
+    if (!shared && !plan_.wide) stage.a += fmt::format(" + row * {}", input_ld(l));
     stage.b = of("w", l);
     stage.epilogue = forward_epilogue(l, "row");
     stage.registers = 8 * p.nt * (p.ring + p.mt) + (shared ? 0 : 8 * p.mt * p.ring);
@@ -26,9 +34,8 @@ std::vector<Writer::Stage> Writer::stages() const {
     const bool below_shared = plan_.in_strip(l - 1);
     Stage stage;
     stage.name = fmt::format("backward{}", l);
-    stage.type = fmt::format("Strip<{}, {}, {}>",
-                             shape(p, strip_depth(width(l)), depth(width(l)), true, true),
-                             units(p.columns), backward_type(l, dy_ld(l - 1)));
+    stage.type = strip_type(shape(p, strip_depth(width(l)), depth(width(l)), true, true), p,
+                            backward_type(l, dy_ld(l - 1)));
     stage.b = of("w", l, "t");
     std::string rows = "nullptr";
     if (dy_rows_shared(l - 1)) rows = dy_shared(l - 1);
@@ -77,14 +84,87 @@ void Writer::loss() {
   line("__syncthreads();");
 }
 
+void Writer::strip_products(const std::vector<Stage>& all) {
+  bool lost = false;
+  size_t fetched = 1;
+  const size_t last_forward = layers_ - 1 - std::min(size_t(plan_.chain), layers_ - 1);
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all[i].loss_before) {
+      loss();
+      lost = true;
+    }
+    // Prefetches the next operands as far ahead as registers allow. Gradients need outputs that
+    // exist only once the last layer is being computed.
+    for (; fetched < all.size() && (fetched <= last_forward || i >= last_forward); ++fetched) {
+      int registers = 0;
+      for (size_t k = i; k <= fetched; ++k) registers += all[k].registers;
+      if (fetched > i + 1 && registers > kStripRegisters) break;
+      const Stage& next = all[fetched];
+      line("{} {};", next.type, next.name);
+      line("const auto {}_end = {};", next.name, next.epilogue);
+      line("{0}.prefetch({1}, row, {0}_end);", next.name, next.b);
+    }
+    line("// {}", all[i].what);
+    line("{0}.run({1}, {2}, row, sums, {0}_end{3});", all[i].name, all[i].a, all[i].b,
+         i == 0 ? "(row)" : "");
+    line("__syncthreads();");
+    if (all[i].then.empty()) continue;
+    line("{}", all[i].then);
+    line("__syncthreads();");
+  }
+  if (!lost) loss();
+}
+
+// As above, for wide strips.
+void Writer::wide_strip_products(const std::vector<Stage>& all) {
+  const auto declare = [&](const Stage& stage) {
+    line("{} {}(sums);", stage.type, stage.name);
+    line("const auto {}_end = {};", stage.name, stage.epilogue);
+    line("{}.prefetch({}, {}, strip);", stage.name, stage.a, stage.b);
+  };
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (i == 0) declare(all[i]);
+    if (all[i].loss_before) loss();
+    line("// {}", all[i].what);
+    line("{0}.multiply({1}, strip, {0}_end);", all[i].name, all[i].a);
+    if (i + 1 < all.size()) declare(all[i + 1]);
+    line("{0}.finish(strip, {0}_end);", all[i].name);
+    line("__syncthreads();");
+  }
+  if (lowest_in_strip() >= layers_) loss();
+}
+
+// Blocks without a strip gather while the others are busy, and then all of them do the rest.
+void Writer::gather_next() {
+  const double all = double(units(net_.batch())) * units(net_.layers[0].in());
+  const int idle = plan_.blocks - plan_.strips;
+  const double alone = gathers_apart() ? 1
+                       : all < 1024    ? 0
+                                       : idle * plan_.strip_cycles / (kGatherUnit * all);
+  line("// Meanwhile the next batch.");
+  open("if (t + 1 < args.steps)");
+  line("const auto next = batch_of(at, t + 1);");
+  if (alone >= 0.05) {
+    line("constexpr int kAlone = {} * next.kTasks / 100;", std::min(100, int(100 * alone)));
+    line("if (block >= kStrips) {{");
+    line("  next.run((block - kStrips) * kWarps + warp_of(), {} * kWarps, kAlone);", idle);
+    line("}}");
+  }
+  if (alone < 1) {
+    line("next.run({}block * kWarps + warp_of(), kBlocks * kWarps);",
+         alone >= 0.05 ? "kAlone + " : "");
+  }
+  close();
+}
+
 void Writer::strips() {
   const std::vector<Stage> all = stages();
   line("// Strips of {} rows, a block each.", 16 * plan_.strip_units);
   open("");
   phase();
-  if (!all.empty()) line("{} {};", all[0].type, all[0].name);
   std::string fetch, begin = "if (block < kStrips) take_targets(block, samples);";
-  if (!all.empty()) {
+  if (!all.empty() && !plan_.wide) {
+    line("{} {};", all[0].type, all[0].name);
     line("const auto {}_end = [&](int row) {{ return {}; }};", all[0].name, all[0].epilogue);
     const auto fetch_at = [&](const char* row) {
       return fmt::format("{0}.prefetch({1}, {2}, {0}_end({2}));", all[0].name, all[0].b, row);
@@ -114,34 +194,11 @@ void Writer::strips() {
     line("{}", norm_forward(size_t(plan_.chain) - 1, "row", 1, "0", "0"));
     line("__syncthreads();");
   }
-  bool lost = false;
-  size_t fetched = 1;
-  const size_t last_forward = layers_ - 1 - std::min(size_t(plan_.chain), layers_ - 1);
-  for (size_t i = 0; i < all.size(); ++i) {
-    if (all[i].loss_before) {
-      loss();
-      lost = true;
-    }
-    // Prefetches the next operands as far ahead as registers allow. Gradients need outputs that
-    // exist only once the last layer is being computed.
-    for (; fetched < all.size() && (fetched <= last_forward || i >= last_forward); ++fetched) {
-      int registers = 0;
-      for (size_t k = i; k <= fetched; ++k) registers += all[k].registers;
-      if (fetched > i + 1 && registers > kStripRegisters) break;
-      const Stage& next = all[fetched];
-      line("{} {};", next.type, next.name);
-      line("const auto {}_end = {};", next.name, next.epilogue);
-      line("{0}.prefetch({1}, row, {0}_end);", next.name, next.b);
-    }
-    line("// {}", all[i].what);
-    line("{0}.run({1}, {2}, row, sums, {0}_end{3});", all[i].name, all[i].a, all[i].b,
-         i == 0 ? "(row)" : "");
-    line("__syncthreads();");
-    if (all[i].then.empty()) continue;
-    line("{}", all[i].then);
-    line("__syncthreads();");
+  if (plan_.wide) {
+    wide_strip_products(all);
+  } else {
+    strip_products(all);
   }
-  if (!lost) loss();
   line("if (warp_of() == 0) add_rows<{}>(row_loss, row_correct, at.scores() + strip);",
        16 * plan_.strip_units);
   if (!once) {
@@ -153,22 +210,8 @@ void Writer::strips() {
     close();
   }
   close();
-  line("// Meanwhile the next batch.");
-  // Blocks without a strip do this alone if they finish before the others.
-  const int64_t gathered = units(net_.batch()) * int64_t{units(net_.layers[0].in())};
-  const bool apart = plan_.strips * 4 <= plan_.blocks * 3 &&
-                     gathered <= 8 * int64_t{kWarps} * (plan_.blocks - plan_.strips);
-  if (apart) {
-    line("if (t + 1 < args.steps && block >= kStrips) {{");
-    line(
-        "  take_batch(at, t + 1, (block - kStrips) * kWarps + warp_of(), (kBlocks - kStrips) * "
-        "kWarps);");
-    line("}}");
-  } else {
-    line(
-        "if (t + 1 < args.steps) take_batch(at, t + 1, block * kWarps + warp_of(), kBlocks * "
-        "kWarps);");
-  }
+  if (plan_.takes_tickets) line("if (block == 0 && threadIdx.x == 0) *at.tickets() = 0;");
+  gather_next();
   close();
   const bool more = normed_below_strips() && !norm_backward_in_strip(size_t(plan_.chain) - 1);
   sync_before_gradients(plan_.chain <= 1 && !more);

@@ -17,7 +17,6 @@
 
 namespace ridgeline::cuda::generate {
 
-constexpr int kWarps = 8;
 constexpr int kStripRegisters = 140;  // for the operands that strips prefetch
 
 inline std::string number(double value) {
@@ -46,8 +45,6 @@ inline const char* type_name(DType dtype) {
 inline const char* activation_name(const NetLayer& layer) {
   return layer.activation == nullptr ? "none" : name(layer.activation->kind);
 }
-
-inline int units(int64_t extent) { return int((extent + 15) / 16); }
 
 // Hands out consecutive slices of memory.
 class MemoryLayout {
@@ -102,7 +99,14 @@ class Writer {
   Math math() const { return net_.math; }
   int64_t chunk() const { return chunk_of(math()); }
   int64_t depth(int64_t extent) const { return up(extent, std::max<int64_t>(chunk(), 16)); }
-  int64_t strip_depth(int64_t extent) const { return depth(extent) + 32 / number_bytes(math()); }
+  // The rows of a strip in shared memory: the kInSlabs of layers.cuh in wide strips.
+  int64_t strip_depth(int64_t extent) const {
+    return plan_.wide ? -1 : depth(extent) + 32 / number_bytes(math());
+  }
+  int64_t strip_count(int64_t extent) const {
+    const int64_t rows = 16 * plan_.strip_units;
+    return rows * (plan_.wide ? up(extent, 64) : strip_depth(extent));
+  }
   int64_t transposed_ld() const { return up(net_.batch(), std::max<int64_t>(chunk(), 16)); }
   int64_t width(size_t l) const { return net_.layers[l].out(); }
   bool hidden(size_t l) const { return l + 1 < layers_; }
@@ -142,9 +146,9 @@ class Writer {
     space("Number", name, up(rows, 64) * columns, number_bytes(math()));
   }
   void in_shared(const std::string& type, const std::string& name, int64_t count, int64_t bytes) {
-    const size_t at = shared_.take(size_t(count * bytes), 128);
-    pointers_ +=
-        fmt::format("  {0}* const {1} = reinterpret_cast<{0}*>(shared + {2});\n", type, name, at);
+    const size_t at = shared_.take(size_t(count * bytes), plan_.wide ? 1024 : 128);
+    pointers_ += fmt::format("  {0}* const {1} = reinterpret_cast<{0}*>({2} + {3});\n", type, name,
+                             plan_.wide ? "aligned" : "shared", at);
   }
 
   // A name as the phases write it: in the workspace, or in shared memory.
@@ -196,6 +200,13 @@ class Writer {
   }
 
   void step_loop();
+
+  // Whether blocks without a strip gather the next batch alone, if they finish before the others.
+  bool gathers_apart() const {
+    const int64_t gathered = units(net_.batch()) * int64_t{units(net_.layers[0].in())};
+    return plan_.strips * 4 <= plan_.blocks * 3 &&
+           gathered <= 8 * int64_t{kWarps} * (plan_.blocks - plan_.strips);
+  }
 
   // The barrier before the phase that `first_fetch` begins.
   void sync(const std::vector<std::string>& between = {}) {
@@ -311,13 +322,22 @@ class Writer {
     std::string then;  // the normalisation pass that follows it
   };
 
-  std::string dy_shared(size_t l) const { return (layers_ - 1 - l) % 2 == 0 ? "da" : "db"; }
+  // In wide strips a layer's gradient replaces its outputs.
+  std::string dy_shared(size_t l) const {
+    if (plan_.wide && hidden(l)) return of("y", l);
+    return (layers_ - 1 - l) % 2 == 0 ? "da" : "db";
+  }
 
+  std::string strip_type(const std::string& shape, const ProductPlan& p,
+                         const std::string& epilogue) const;
   std::vector<Stage> stages() const;
 
   void loss();
 
+  void gather_next();
   void strips();
+  void strip_products(const std::vector<Stage>& all);
+  void wide_strip_products(const std::vector<Stage>& all);
 
   void sync_before_gradients(bool last) {
     if (!last) return sync();

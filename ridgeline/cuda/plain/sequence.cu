@@ -12,52 +12,42 @@ __global__ void embedding_kernel(const int32_t* token, const T* w, T* y, int64_t
   }
 }
 
-// kTogether loads of a lane are in flight at once.
-constexpr int kColumns = 32, kScanned = 1024, kTogether = 8;
+constexpr int kColumns = 32, kShares = 16, kLooks = 4;
 
-// A block has one code and 32 columns. It scans the tokens in chunks, lists those with its code in
-// order, and adds their rows: there are no atomics, so every run gives the same bits.
+// A block has one code and 32 columns. Each of its warps looks for the code in a share of the
+// tokens and adds their rows; the shares are added in order. There are no atomics, so every run
+// gives the same bits.
 template <typename T>
-__global__ void embedding_grad_kernel(const int32_t* token, const T* dy, MixedOut<T> dw,
-                                      int64_t count, int64_t width) {
+__global__ void __launch_bounds__(32 * kShares)
+    embedding_grad_kernel(const int32_t* token, const T* dy, MixedOut<T> dw, int64_t count,
+                          int64_t width) {
   using A = Accumulated<T>;
-  __shared__ int found[kScanned];
-  const int code = blockIdx.x, lane = threadIdx.x;
+  __shared__ A sums[kShares][kColumns];
+  const int code = blockIdx.x, lane = threadIdx.x, share = threadIdx.y;
   const int64_t column = int64_t(blockIdx.y) * kColumns + lane;
+  const int64_t each = (count + kShares - 1) / kShares;
+  const int64_t end = min(count, (share + 1) * each);
   A sum = A(0);
-  for (int64_t begin = 0; begin < count; begin += kScanned) {
-    int listed = 0;  // a block is one warp, so all lanes agree on it
-    for (int from = lane; from < kScanned; from += 32 * kTogether) {
-      int tokens[kTogether];
+  for (int64_t begin = share * each; begin < end; begin += 32 * kLooks) {
+    bool mine[kLooks];
 #pragma unroll
-      for (int k = 0; k < kTogether; ++k) {
-        const int64_t at = begin + from + 32 * k;
-        tokens[k] = at < count ? token[at] : -1;
-      }
+    for (int k = 0; k < kLooks; ++k) {
+      const int64_t i = begin + 32 * k + lane;
+      mine[k] = i < end && token[i] == code;
+    }
 #pragma unroll
-      for (int k = 0; k < kTogether; ++k) {
-        const bool mine = tokens[k] == code;
-        const unsigned votes = __ballot_sync(~0u, mine);
-        if (mine) found[listed + __popc(votes & ((1u << lane) - 1))] = from + 32 * k;
-        listed += __popc(votes);
+    for (int k = 0; k < kLooks; ++k) {
+      for (unsigned votes = __ballot_sync(~0u, mine[k]); votes != 0; votes &= votes - 1) {
+        const int64_t i = begin + 32 * k + __ffs(int(votes)) - 1;
+        if (column < width) sum += A(dy[i * width + column]);
       }
     }
-    __syncwarp();
-    for (int first = 0; column < width && first < listed; first += kTogether) {
-      A rows[kTogether];
-#pragma unroll
-      for (int k = 0; k < kTogether; ++k) {
-        const int at = found[min(first + k, listed - 1)];
-        rows[k] = A(dy[(begin + at) * width + column]);
-      }
-#pragma unroll
-      for (int k = 0; k < kTogether; ++k) {
-        if (first + k < listed) sum += rows[k];
-      }
-    }
-    __syncwarp();
   }
-  if (column < width) dw.put(code * width + column, sum);
+  sums[share][lane] = sum;
+  __syncthreads();
+  if (share > 0 || column >= width) return;
+  for (int k = 1; k < kShares; ++k) sum += sums[k][lane];
+  dw.put(code * width + column, sum);
 }
 
 __device__ int64_t selected(const StepChoice& c, int64_t b) {
@@ -95,7 +85,8 @@ template <typename T>
 cudaError_t launch_embedding_grad(const int32_t* token, const T* dy, MixedOut<T> dw, int64_t count,
                                   int64_t vocabulary, int64_t width, cudaStream_t stream) {
   const dim3 grid{unsigned(vocabulary), unsigned((width + kColumns - 1) / kColumns)};
-  embedding_grad_kernel<T><<<grid, 32, 0, stream>>>(token, dy, dw, count, width);
+  const dim3 block{32, kShares};
+  embedding_grad_kernel<T><<<grid, block, 0, stream>>>(token, dy, dw, count, width);
   return cudaGetLastError();
 }
 

@@ -40,10 +40,15 @@ __device__ inline A normal_cdf(A x) {
   return A(0.5) * erfc_of(-x * A(0.70710678118654752440));
 }
 
-template <typename A>
-__device__ inline A sigmoid_of(A x) {
-  return A(1) / (A(1) + exp_of(-x));
+// The division of fp32 numbers has a slow path, for which a tile of results would wait: the
+// reciprocal is refined instead. It is 0 where the exponential is beyond all numbers.
+__device__ inline float sigmoid_of(float x) {
+  const float e = 1.0f + expf(-x), d = e > 3e38f ? 3e38f : e;
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(d));
+  return fmaf(r, fmaf(-d, r, 1.0f), r);
 }
+__device__ inline double sigmoid_of(double x) { return 1.0 / (1.0 + exp(-x)); }
 
 // y = f(x); `slope` becomes f'(x). `parameter` is the slope of leaky_relu, the alpha of elu.
 template <ActivationFn kActivation, typename A>
@@ -56,7 +61,7 @@ __device__ inline A bend(A x, A& slope, A parameter) {
     slope = A(1) - y * y;
     return y;
   } else if constexpr (kActivation == ActivationFn::sigmoid) {
-    const A y = A(1) / (A(1) + exp_of(-x));
+    const A y = sigmoid_of(x);
     slope = y * (A(1) - y);
     return y;
   } else if constexpr (kActivation == ActivationFn::gelu) {

@@ -10,6 +10,23 @@ namespace ridgeline::generated {
 
 __host__ __device__ constexpr int whole_units(int extent) { return (extent + 15) / 16 * 16; }
 
+// The kLd of operands that wgmma reads from shared memory: slabs of 64 rows of 128 bytes.
+constexpr int kInSlabs = -1;
+
+// Where element (row, column) of an operand with rows of kLd values lies. Rows of slabs are in the
+// order that gives each lane the results of a unit that Block holds, with the 128-byte swizzle.
+template <typename Number, int kLd>
+__device__ inline int place(int row, int column) {
+  if constexpr (kLd != kInSlabs) {
+    return row * kLd + column;
+  } else {
+    constexpr int kUnit = 16 / int(sizeof(Number)), kRow = 8 * kUnit;
+    const int at = (row & ~15) | (row & 1) << 3 | (row & 15) >> 1;
+    return column / kRow * 64 * kRow + at * kRow + ((column % kRow / kUnit) ^ (at & 7)) * kUnit +
+           column % kUnit;
+  }
+}
+
 // A matrix of values for products: rows of kLd values and, for the products that give weight
 // gradients, its transpose (with the batch along rows of kTransposedLd values). Either may be
 // absent (null).
@@ -40,7 +57,7 @@ __device__ inline void store_block(const Matrix<Math>& to, int row, int column,
   if (to.rows != nullptr) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      Number* at = to.rows + (row + r - to.first) * kLd + column;
+      Number* at = to.rows + place<Number, kLd>(row + r - to.first, column);
       if constexpr (sizeof(Number) == 8) {
         reinterpret_cast<Pack<Number, 2>*>(at)[0] = {{n[r][0], n[r][1]}};
         reinterpret_cast<Pack<Number, 2>*>(at)[1] = {{n[r][2], n[r][3]}};
@@ -226,7 +243,7 @@ struct Backward {
       if constexpr (L::kSlopes) {
         state.from[r] = Four<Number>::load(slopes + (row + r - dy.first) * L::kSlopeLd + column);
       } else if constexpr (L::kActivation != ActivationFn::none) {
-        state.from[r] = Four<Number>::load(y + (row + r - dy.first) * L::kLd + column);
+        state.from[r] = Four<Number>::load(y + place<Number, L::kLd>(row + r - dy.first, column));
       }
     }
     return state;
@@ -263,52 +280,93 @@ __device__ inline Value sample_value(float number, double, double) {
   return Value(number);
 }
 
+// Four neighbouring numbers of a sample as they are fetched: taking them apart would wait for them.
+template <typename Sample>
+struct FourNumbers {
+  Pack<Sample, 4> v;
+  __device__ void fetch(const Sample* at) { v = *reinterpret_cast<const Pack<Sample, 4>*>(at); }
+  __device__ void set(int c, Sample number) { v.v[c] = number; }
+  __device__ Sample number(int c) const { return v.v[c]; }
+};
+template <>
+struct FourNumbers<u8> {
+  u32 v;
+  __device__ void fetch(const u8* at) { v = *reinterpret_cast<const u32*>(at); }
+  __device__ void set(int c, u8 number) { v |= u32(number) << 8 * c; }
+  __device__ u8 number(int c) const { return u8(v >> 8 * c); }
+};
+
 // Converts a batch's rows to operands, from a set of bytes or floats. A lane's block is two rows by
-// four features; kTogether neighbouring blocks are in flight at a time.
+// four features; a task is kTogether neighbouring blocks. Samples lie anywhere in the set, so that
+// a warp waits for each of its rows: long batches have about as many tasks as the grid has warps.
 template <typename Math, int kBatch, int kFeatures, int kLd, int kTransposedLd, typename Sample>
-__device__ inline void gather(const Sample* set, const i32* order, i64 at, double scale,
-                              double shift, const Matrix<Math>& x, int first, int stride) {
+class Gather {
+ public:
   using Value = typename Math::Value;
-  constexpr int kDown = (kBatch + 15) / 16, kAcross = (kFeatures + 15) / 16;
-  constexpr int kTogether = kDown * kAcross >= 4096 ? 4 : kDown * kAcross >= 1024 ? 2 : 1;
-  constexpr int kGroups = (kAcross + kTogether - 1) / kTogether;
-  const int lane = lane_of(), g = lane >> 2, t = lane & 3;
-  for (int group = first; group < kDown * kGroups; group += stride) {
-    const int row = 16 * (group / kGroups) + 2 * g;
-    const int column = 16 * kTogether * (group % kGroups) + 4 * t;
-    Sample numbers[kTogether][2][4] = {};
+  static constexpr int kDown = (kBatch + 15) / 16, kAcross = (kFeatures + 15) / 16;
+  static constexpr int kMost = sizeof(Sample) == 1 ? 16 : 4;       // blocks in registers
+  static constexpr int kPerRow = kDown < 1024 ? 1024 / kDown : 1;  // tasks of 16 rows
+  static constexpr int kWhole = (kAcross + kPerRow - 1) / kPerRow;
+  static constexpr int kTogether = kDown * kAcross < 1024 ? 1 : kWhole < kMost ? kWhole : kMost;
+  static constexpr int kGroups = (kAcross + kTogether - 1) / kTogether, kTasks = kDown * kGroups;
+
+  const Sample* set;
+  const i32* order;
+  double scale, shift;
+  Matrix<Math> x;
+
+  // Tasks `first`, `first + stride`, and so on, before `end`.
+  __device__ void run(int first, int stride, int end = kTasks) const {
+    for (int task = first; task < end; task += stride) store(task, load(task));
+  }
+
+ private:
+  struct Samples {
+    FourNumbers<Sample> v[kTogether][2];
+  };
+  static __device__ int row_of(int task) { return 16 * (task / kGroups) + 2 * (lane_of() >> 2); }
+  static __device__ int column_of(int task) {
+    return 16 * kTogether * (task % kGroups) + 4 * (lane_of() & 3);
+  }
+  __device__ Samples load(int task) const {
+    const int row = row_of(task), column = column_of(task);
+    Samples samples{};
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       if (row + r >= kBatch) continue;
-      const Sample* from = set + i64(order[at + row + r]) * kFeatures + column;
+      const Sample* from = set + i64(order[row + r]) * kFeatures + column;
 #pragma unroll
       for (int u = 0; u < kTogether; ++u) {
         if constexpr (kFeatures % 4 == 0) {
           if (kFeatures % (16 * kTogether) == 0 || column + 16 * u < kFeatures) {
-            const Pack<Sample, 4> four = *reinterpret_cast<const Pack<Sample, 4>*>(from + 16 * u);
-#pragma unroll
-            for (int c = 0; c < 4; ++c) numbers[u][r][c] = four.v[c];
+            samples.v[u][r].fetch(from + 16 * u);
           }
         } else {
 #pragma unroll
           for (int c = 0; c < 4; ++c) {
-            if (column + 16 * u + c < kFeatures) numbers[u][r][c] = from[16 * u + c];
+            if (column + 16 * u + c < kFeatures) samples.v[u][r].set(c, from[16 * u + c]);
           }
         }
       }
     }
+    return samples;
+  }
+  __device__ void store(int task, const Samples& samples) const {
+    const int row = row_of(task), column = column_of(task);
 #pragma unroll
     for (int u = 0; u < kTogether; ++u) {
-      if (column - 4 * t + 16 * u >= 16 * kAcross) continue;
+      if (column - 4 * (lane_of() & 3) + 16 * u >= 16 * kAcross) continue;
       Value v[2][4];
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
 #pragma unroll
-        for (int c = 0; c < 4; ++c) v[r][c] = sample_value<Value>(numbers[u][r][c], scale, shift);
+        for (int c = 0; c < 4; ++c) {
+          v[r][c] = sample_value<Value>(samples.v[u][r].number(c), scale, shift);
+        }
       }
       store_block<Math, kBatch, kFeatures, kLd, kTransposedLd>(x, row, column + 16 * u, v);
     }
   }
-}
+};
 
 }  // namespace ridgeline::generated

@@ -40,7 +40,7 @@ __device__ inline void store_gradient(const Matrix<Math>& dy, int r, int c,
                                       typename Math::Value value) {
   using Number = typename Math::Number;
   const Number n = Narrow<Number>::from(dy.first + r < kBatch ? value : typename Math::Value(0));
-  if (dy.rows != nullptr) dy.rows[r * kLdDy + c] = n;
+  if (dy.rows != nullptr) dy.rows[place<Number, kLdDy>(r, c)] = n;
   if (dy.first + r < whole_units(kBatch)) {
     dy.transposed[i64(c) * kTransposedLd + dy.first + r] = n;
   }
@@ -53,7 +53,7 @@ __device__ inline void pad_gradient(const Matrix<Math>& dy, int r, int lane) {
   if (dy.rows == nullptr) return;
 #pragma unroll
   for (int c = kFrom + lane; c < whole_units(kFrom); c += kLanes) {
-    dy.rows[r * kLdDy + c] = Narrow<Number>::from(typename Math::Value(0));
+    dy.rows[place<Number, kLdDy>(r, c)] = Narrow<Number>::from(typename Math::Value(0));
   }
 }
 

@@ -8,22 +8,9 @@
 // second use hits L1. tiled_product.cuh has the products of large networks. A *unit* is 16 x 16
 // results, of which lane 4g + t has rows 2g, 2g + 1 and columns 4t .. 4t + 3.
 
-#include "ridgeline/cuda/generate/device/numbers.cuh"
+#include "ridgeline/cuda/generate/device/tile_order.cuh"
 
 namespace ridgeline::generated {
-
-constexpr int kWarps = 8;
-constexpr int kThreads = 32 * kWarps;
-
-// Reads the thread index again at every use. Otherwise values derived from it, above all addresses,
-// would be computed before the loop over steps and occupy registers in all phases.
-__device__ inline int thread_of() {
-  int thread;
-  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-  return thread;
-}
-__device__ inline int lane_of() { return thread_of() & 31; }
-__device__ inline int warp_of() { return thread_of() >> 5; }
 
 // A lane's results of a unit.
 template <typename Value>
@@ -342,9 +329,16 @@ class Grid {
   template <typename E>
   static __device__ void run(const Number* a, const Number* b, int first, int stride, void* scratch,
                              E e) {
+    Turns turns(first, stride);
+    run(a, b, turns, scratch, e);
+  }
+  template <typename Order, typename E>
+  static __device__ void run(const Number* a, const Number* b, Order& order, void* scratch, E e) {
     const int warp = warp_of(), group = warp / S::kSplit, part = warp % S::kSplit;
+    bool again = false;
 #pragma unroll 1
-    for (int task = first; task < kTiles; task += stride) {
+    for (int task = order.tile(); task < kTiles; task = order.tile()) {
+      const int drawn = order.draw();
       const int tile = task / kParts;
       const int row = 16 * S::kMt * (tile / kColumnTiles * kDown + group / kAcross);
       const int column = 16 * S::kNt * (tile % kColumnTiles * kAcross + group % kAcross);
@@ -359,14 +353,19 @@ class Grid {
         product.start_b(bt, part);
         prepare<S>(part, row, column, e, states);
         product.finish(at, bt, part);
-        if (S::kSplit > 1 && task != first)
+        if (S::kSplit > 1 && again)
           __syncthreads();  // the sums of the previous tile have been read
         hand_over<S>(product, part, row, column, scratch, e, states);
       } else if constexpr (S::kSplit > 1) {  // joins the barriers of the other warps
-        if (task != first) __syncthreads();
+        if (again) __syncthreads();
         __syncthreads();
       }
+      again = true;
+      order.put(drawn);
+      if constexpr (Order::kNeedsBarrier) __syncthreads();
+      order.next();
     }
+    order.pass(kTiles);
   }
 };
 

@@ -14,13 +14,41 @@ __device__ inline void copy_async(u32 to, const void* from, int bytes) {
                : "memory");
 }
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Waits for all groups of copies but the newest kPending, and makes them visible to the tensor
-// cores.
+// Waits for all groups of copies but the newest kPending.
 template <int kPending>
 __device__ inline void wait_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+// Makes what this thread has written to shared memory visible to the tensor cores.
+__device__ inline void show_to_wgmma() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
+__device__ inline float load_shared(u32 at) {
+  float v;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(at) : "memory");
+  return v;
+}
+__device__ inline float4 load_shared_four(u32 at) {
+  float4 v;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "r"(at)
+               : "memory");
+  return v;
+}
+__device__ inline void store_shared_four(u32 at, const float4& v) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(at), "f"(v.x), "f"(v.y), "f"(v.z),
+               "f"(v.w)
+               : "memory");
+}
+
+// Whether products of fp32 numbers are made from tf32 numbers: a number is the sum of two, and of
+// the four products the one of the small parts is left out. The factors of a product are then off
+// by 3 * 2^-22, which is less than the rounding of sums of 64 terms and more.
+template <typename Math>
+constexpr bool kSplitsNumbers = false;
+template <>
+constexpr bool kSplitsNumbers<Fp32Math> = true;
 
 // Splits a product over the grid into tiles of kDown x 2 / kDown warpgroups, each with 64 x 16 *
 // S::kNt results, and each tile into kParts parts of k. A slab is 128 bytes of k (two chunks);
@@ -39,35 +67,47 @@ class Tiled {
   static constexpr int kTiles = kRowTiles * kColumnTiles * kParts;
   static constexpr int kSlabs = (S::kChunks + 1) / 2;  // of all parts
   static constexpr int kPartSlabs = (kSlabs + kParts - 1) / kParts;
-  static constexpr int kSlabBytes = 128 * (kRows + kColumns);
+  static constexpr int kCopied = S::kShared ? 0 : kRows;  // rows of a that are copied
+  static constexpr int kSlabBytes = 128 * (kCopied + kColumns);
   static_assert(kThreads == 256 && S::kSplit == 1 && S::kMt == 1 && S::kRing >= 4);
-  static_assert(!S::kRound, "operands are taken as they are stored");
+  // In fp32 a and b are split, in tf32 gradients a is rounded. a then goes through registers, and
+  // the small parts of b lie behind the slabs, for two slabs.
+  static constexpr bool kSplits = kSplitsNumbers<Math>, kFromRegisters = kSplits || S::kRound;
+  static constexpr int kSmallBytes = 128 * kColumns;
 
-  // Computes tiles `first`, `first + stride`, and so on; `scratch` has kRing slabs, and 1 KiB to
-  // align them.
+  // Computes tiles `first`, `first + stride`, and so on; `scratch` has kRing slabs or as many as
+  // there are, two of small parts if numbers are split, and 1 KiB to align them.
   template <typename E>
   static __device__ void run(const Number* a, const Number* b, int first, int stride, void* scratch,
                              E e) {
-    if (first >= kTiles) return;
+    Turns turns(first, stride);
+    run(a, b, turns, scratch, e);
+  }
+  template <typename Order, typename E>
+  static __device__ void run(const Number* a, const Number* b, Order& order, void* scratch, E e) {
+    if (order.tile() >= kTiles) return order.pass(kTiles);
     Tiled product((u32(__cvta_generic_to_shared(scratch)) + 1023) & ~1023u);
-    product.start(a, b, first);
+    product.start(a, b, order.tile());
 #pragma unroll 1
-    for (int task = first; task < kTiles; task += stride) {
-      const int tile = task / kParts;
+    for (int task = order.tile(); task < kTiles; task = order.tile()) {
+      const int tile = task / kParts, drawn = order.draw();
       if constexpr (kParts > 1) e.part = task % kParts;
       // The epilogue's state for the first units is fetched while they are multiplied.
       typename E::State states[kAhead<E>];
 #pragma unroll
       for (int unit = 0; unit < kAhead<E>; ++unit) states[unit] = prepare(tile, unit, e);
       product.multiply();
+      order.put(drawn);
       __syncthreads();  // both warpgroups are done with the slabs
-      if (task + stride < kTiles) product.start(a, b, task + stride);
+      order.next();
+      if (order.tile() < kTiles) product.start(a, b, order.tile());
       product.hand_over(tile, e, states);
     }
+    order.pass(kTiles);
   }
 
- private:
-  static constexpr int kEach = (kRows + kColumns) / 32;  // copies per thread and slab
+ protected:
+  static constexpr int kEach = (kCopied + kColumns) / 32;  // copies per thread and slab
   template <typename E>
   static constexpr int kAhead = E::kAhead < S::kNt ? E::kAhead : S::kNt;
 
@@ -93,10 +133,10 @@ class Tiled {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const int high = ((thread >> 3) & 16) + 32 * i;
-      const bool of_a = 32 * i < kRows;
-      const int row =
-          of_a ? min(tile / kColumnTiles * kRows + high + a_row, 16 * kRowUnits - 1)
-               : min(tile % kColumnTiles * kColumns + high - kRows + b_row, 16 * kColumnUnits - 1);
+      const bool of_a = 32 * i < kCopied;
+      const int row = of_a ? min(tile / kColumnTiles * kRows + high + a_row, 16 * kRowUnits - 1)
+                           : min(tile % kColumnTiles * kColumns + high - kCopied + b_row,
+                                 16 * kColumnUnits - 1);
       const Number* at = of_a ? a + i64(row) * S::kLda : b + i64(row) * S::kLdb;
       from_[i] = reinterpret_cast<const char*>(at) + 16 * (thread & 7);
     }
@@ -116,28 +156,97 @@ class Tiled {
     for (int i = 0; i < kEach; ++i)
       copy_async(to + 4096 * i, real ? from_[i] + (first_ + slab) * 128 : from_[i], real ? 16 : 0);
   }
-  __device__ void multiply() {
+  // `shared_a` has the slabs of a if S::kShared.
+  __device__ void multiply(const Number* shared_a = nullptr) {
 #pragma unroll
     for (int i = 0; i < 8 * S::kNt; ++i) d_[i] = 0.0f;
-    const u32 a = slabs_ + 128 * 64 * (group() / kAcross);
-    const u32 b = slabs_ + 128 * (kRows + kWidth * (group() % kAcross));
+    const u32 a = (S::kShared ? u32(__cvta_generic_to_shared(shared_a)) : slabs_) +
+                  128 * 64 * (group() / kAcross);
+    const u32 b = slabs_ + 128 * (kCopied + kWidth * (group() % kAcross));
+    if constexpr (kFromRegisters) {
+      multiply_registers(a, b);
+    } else {
 #pragma unroll 1
-    for (int slab = 0; slab < count_; ++slab) {
-      wait_copies<S::kRing - 3>();
-      __syncthreads();  // the slab has arrived, and both warpgroups are done with the last but one
-      if (slab + S::kRing - 2 < count_) copy(slab + S::kRing - 2);
-      commit_copies();
-      const u32 at = slab % S::kRing * kSlabBytes;
-      wgmma_fence();
+      for (int slab = 0; slab < count_; ++slab) {
+        wait_copies<S::kRing - 3>();
+        show_to_wgmma();
+        // The slab has arrived, and both warpgroups are done with the last but one.
+        __syncthreads();
+        if (slab + S::kRing - 2 < count_) copy(slab + S::kRing - 2);
+        commit_copies();
+        const u32 at = slab % S::kRing * kSlabBytes;
+        wgmma_fence();
 #pragma unroll
-      for (int k = 0; k < 128; k += 32)
-        Wgmma<Math, kWidth>::add(d_, wgmma_rows(a + at + k), wgmma_rows(b + at + k));
-      wgmma_commit();
-      wgmma_wait<1>();
+        for (int k = 0; k < 128; k += 32)
+          Wgmma<Math, kWidth>::add(d_, wgmma_rows(a + (S::kShared ? 128 * kRows * slab : at) + k),
+                                   wgmma_rows(b + at + k));
+        wgmma_commit();
+        wgmma_wait<1>();
+      }
     }
     wgmma_wait<0>();
 #pragma unroll
     for (int i = 0; i < 8 * S::kNt; ++i) asm volatile("" : "+f"(d_[i])::"memory");
+  }
+  // Splits the rows of b that this thread has copied.
+  __device__ void split_b(int slab) const {
+    const int thread = thread_of(), row = thread >> 3;
+    const u32 own = 128 * row + 16 * ((thread & 7) ^ (row & 7));
+    const u32 large = slabs_ + slab % S::kRing * kSlabBytes + 128 * kCopied + own;
+    const u32 small = slabs_ + S::kRing * kSlabBytes + slab % 2 * kSmallBytes + own;
+#pragma unroll
+    for (int i = 0; i < kColumns / 32; ++i) {
+      const float4 v = load_shared_four(large + 4096 * i);
+      const float4 most = {round_tf32(v.x), round_tf32(v.y), round_tf32(v.z), round_tf32(v.w)};
+      store_shared_four(large + 4096 * i, most);
+      store_shared_four(small + 4096 * i, {round_tf32(v.x - most.x), round_tf32(v.y - most.y),
+                                           round_tf32(v.z - most.z), round_tf32(v.w - most.w)});
+    }
+  }
+  // As above with the warp's rows of a rounded or split on their way to registers. While the tensor
+  // cores multiply a slab, the rows of b of the next one are split.
+  __device__ void multiply_registers(u32 a, u32 b) {
+    const int lane = lane_of(), g = lane >> 2, t = lane & 3;
+    const u32 row = a + 128 * (16 * (warp_of() & 3) + g) + 4 * t;
+    const auto receive = [&](int slab) {
+      wait_copies<S::kRing - 3>();
+      if constexpr (kSplits) split_b(slab);
+      show_to_wgmma();
+    };
+    receive(0);
+    __syncthreads();
+#pragma unroll 1
+    for (int slab = 0; slab < count_; ++slab) {
+      const u32 at = slab % S::kRing * kSlabBytes;
+      const u32 small = slabs_ + S::kRing * kSlabBytes + slab % 2 * kSmallBytes +
+                        128 * kWidth * (group() % kAcross);
+      u32 large_a[4][4], small_a[kSplits ? 4 : 1][4];
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float v = load_shared(row + at + 1024 * (i & 1) + 16 * ((2 * k + (i >> 1)) ^ g));
+          const float most = round_tf32(v);
+          large_a[k][i] = __float_as_uint(most);
+          if constexpr (kSplits) small_a[k][i] = __float_as_uint(round_tf32(v - most));
+        }
+      }
+      wgmma_fence();
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        if constexpr (kSplits) {
+          WgmmaRegisters<kWidth>::add(d_, small_a[k], wgmma_rows(b + at + 32 * k));
+          WgmmaRegisters<kWidth>::add(d_, large_a[k], wgmma_rows(small + 32 * k));
+        }
+        WgmmaRegisters<kWidth>::add(d_, large_a[k], wgmma_rows(b + at + 32 * k));
+      }
+      wgmma_commit();
+      if (slab + S::kRing - 2 < count_) copy(slab + S::kRing - 2);
+      commit_copies();
+      if (slab + 1 < count_) receive(slab + 1);
+      wgmma_wait<0>();
+      __syncthreads();  // the next slab has arrived, and both warpgroups are done with this one
+    }
   }
 
   template <typename E>
@@ -171,6 +280,37 @@ class Tiled {
   int first_ = 0, count_ = 0;  // slabs of the part
   const char* from_[kEach];
   float d_[8 * S::kNt];
+};
+
+// One block computes all columns of one strip of 64 rows, like Strip, by two warpgroups. Operands
+// of the next product are copied while results are stored.
+template <typename S, int kRowUnits, int kColumnUnits, typename E>
+class WideStrip : Tiled<S, kRowUnits, kColumnUnits, 1> {
+  using Base = Tiled<S, kRowUnits, kColumnUnits, 1>;
+
+ public:
+  using Number = typename Base::Number;
+  static_assert(Base::kColumnTiles == 1);
+
+  __device__ explicit WideStrip(void* scratch)
+      : Base((u32(__cvta_generic_to_shared(scratch)) + 1023) & ~1023u) {}
+  // Called after a block barrier that follows the last use of `scratch`. `a` is the whole matrix in
+  // memory, and not used if S::kShared.
+  __device__ void prefetch(const Number* a, const Number* b, int strip) {
+    Base::start(a, b, strip);
+  }
+  // `a` has the strip's slabs in shared memory if S::kShared, and is not used otherwise.
+  __device__ void multiply(const Number* a, int strip, const E& e) {
+#pragma unroll
+    for (int unit = 0; unit < kAhead; ++unit) states_[unit] = Base::prepare(strip, unit, e);
+    Base::multiply(a);
+    __syncthreads();  // the slabs are free for the next product
+  }
+  __device__ void finish(int strip, const E& e) { Base::hand_over(strip, e, states_); }
+
+ private:
+  static constexpr int kAhead = Base::template kAhead<E>;
+  typename E::State states_[kAhead];
 };
 
 }  // namespace ridgeline::generated

@@ -3,6 +3,7 @@
 // Optimizer steps of generated functions, applied where the gradients are computed.
 
 #include "ridgeline/cuda/generate/device/loss.cuh"
+#include "ridgeline/cuda/generate/device/state_access.cuh"
 #include "ridgeline/cuda/generate/device/tiled_product.cuh"
 
 namespace ridgeline::generated {
@@ -110,7 +111,7 @@ struct Weights {
 // gradient is stored for finish() instead, until its kParts parts can be added or the norm of all
 // gradients is known; for the norm, `squares` is increased by its squares.
 template <typename Math, typename Kept, typename Optimizer, int kOut, int kIn, int kLd,
-          int kTransposedLd, bool kStores, int kParts>
+          int kTransposedLd, bool kStores, int kParts, int kLeaving>
 struct Update {
   using Value = typename Math::Value;
   static constexpr int kStates = Optimizer::kStates;
@@ -155,10 +156,10 @@ struct Update {
     }
   }
   // Applies the updates from stored gradients, after a grid barrier: units `first`, `first +
-  // stride`, and so on, of which a warp has two in flight.
+  // stride`, and so on, of which a warp has two in flight, or one of many parts.
   __device__ void finish(int first, int stride) const {
     constexpr int kAll = kRowEnd / 16 * kAcross;
-    constexpr int kTogether = sizeof(Value) == 8 ? 1 : 2;
+    constexpr int kTogether = sizeof(Value) == 8 || kParts > 4 ? 1 : 2;
     const int lane = lane_of();
 #pragma unroll 1
     for (int unit = first; unit < kAll; unit += kTogether * stride) {
@@ -172,7 +173,7 @@ struct Update {
         columns[u] = 16 * (now % kAcross) + 4 * (lane & 3);
         states[u] = fetch(rows[u], columns[u]);
         g[u] = {};
-#pragma unroll 4
+#pragma unroll 8
         for (int p = 0; p < kParts; ++p) {
 #pragma unroll
           for (int r = 0; r < 2; ++r) {
@@ -200,17 +201,19 @@ struct Update {
   }
   template <typename T>
   static __device__ void load(const T* from, int row, int column, Value (&v)[2][4]) {
+    const StateAccess<kLeaving> access;
 #pragma unroll
-    for (int r = 0; r < 2; ++r) load_four(from + in_units<kAcross>(row + r, column), v[r]);
+    for (int r = 0; r < 2; ++r) access.load(from + in_units<kAcross>(row + r, column), v[r]);
   }
   template <typename T>
   static __device__ void store(T* to, int row, int column, const Value (&v)[2][4]) {
+    const StateAccess<kLeaving> access;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       T n[4];
 #pragma unroll
       for (int c = 0; c < 4; ++c) n[c] = Narrow<T>::from(v[r][c]);
-      store_four(to + in_units<kAcross>(row + r, column), n);
+      access.store(to + in_units<kAcross>(row + r, column), n);
     }
   }
   __device__ State fetch(int row, int column) const {
@@ -295,7 +298,7 @@ struct BiasUpdate {
       typename Tensor<Math, Kept, Optimizer>::Now now{};
       if (!kStores && mine) now = bias.fetch(row);
       Value sum = Value(0);
-#pragma unroll 8
+#pragma unroll 16
       for (int vector = t; vector < kVectors; vector += kLanes) {
         const uint4 raw =
             *reinterpret_cast<const uint4*>(dy + i64(row) * kTransposedLd + vector * kLane);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Products of a warpgroup (wgmma, sm_90a): d[64, N] += a[64, k] b[N, k] over 32 bytes of k, with
-// both operands in shared memory in rows of 128 bytes.
+// Products of a warpgroup (wgmma, sm_90a): d[64, N] += a[64, k] b[N, k] over 32 bytes of k, with b
+// in shared memory in rows of 128 bytes, and a there or, in tf32, in registers.
 
 #include "ridgeline/cuda/generate/device/numbers.cuh"
 
@@ -22,9 +22,12 @@ __device__ inline void wgmma_wait() {
 }
 
 // One instruction per number type and width. A lane has columns 8j + 2t and 8j + 2t + 1 of rows g
-// and g + 8 of its warp's 16 rows in d[4j .. 4j + 3].
+// and g + 8 of its warp's 16 rows in d[4j .. 4j + 3]. In registers, a lane has k = t of rows g and
+// g + 8 in a[0] and a[1], and k = t + 4 in a[2] and a[3].
 template <typename Math, int kColumns>
 struct Wgmma;
+template <int kColumns>
+struct WgmmaRegisters;
 // clang-format off
 #define RIDGELINE_WGMMA_D8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), \
   "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
@@ -55,6 +58,19 @@ struct Wgmma;
   RIDGELINE_WGMMA_D8(40), \
   RIDGELINE_WGMMA_D8(48), \
   RIDGELINE_WGMMA_D8(56)
+#define RIDGELINE_WGMMA_REGISTERS(N, COUNT, A0, A1, A2, A3, B)                                         \
+  template <>                                                                                          \
+  struct WgmmaRegisters<N> {                                                                           \
+    static __device__ void add(float (&d)[COUNT], const u32* a, u64 b) {                               \
+      asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k8.f32.tf32.tf32 {"                         \
+                   RIDGELINE_WGMMA_NAMES_##COUNT "}, {%" #A0 ", %" #A1 ", %" #A2 ", %" #A3 "}, %" #B   \
+                   ", 1, 1, 1;"                                                                        \
+                   : RIDGELINE_WGMMA_OUT_##COUNT : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)); \
+    }                                                                                                  \
+  }
+RIDGELINE_WGMMA_REGISTERS(32, 16, 16, 17, 18, 19, 20);
+RIDGELINE_WGMMA_REGISTERS(64, 32, 32, 33, 34, 35, 36);
+RIDGELINE_WGMMA_REGISTERS(128, 64, 64, 65, 66, 67, 68);
 #define RIDGELINE_WGMMA(MATH, INSTRUCTION, ENDING, N, COUNT, A, B)                                     \
   template <>                                                                                          \
   struct Wgmma<MATH, N> {                                                                              \
@@ -74,6 +90,7 @@ RIDGELINE_WGMMA_WIDTHS(Tf32Math, "k8.f32.tf32.tf32", "");
 // clang-format on
 #undef RIDGELINE_WGMMA_WIDTHS
 #undef RIDGELINE_WGMMA
+#undef RIDGELINE_WGMMA_REGISTERS
 #undef RIDGELINE_WGMMA_OUT_16
 #undef RIDGELINE_WGMMA_OUT_32
 #undef RIDGELINE_WGMMA_OUT_64
