@@ -339,12 +339,14 @@ class CudaRoundedTableWalk : public CudaTableWalk {
 };
 
 TEST_F(CudaRoundedTableWalk, Tf32KernelsAgreeWithTheOracle) {
-  walk_fp32_as(Precision::tf32,
-               {cuda::cublaslt_kernels, cuda::cudnn_kernels, cuda::conv_kernels,
-                cuda::implicit_conv_kernels, cuda::pooled_conv_kernels, cuda::wgmma_conv_kernels,
-                cuda::conv_grads_kernels, cuda::rnn_stack_kernels, cuda::rnn_persistent_kernels,
-                cuda::rnn_loop_kernels, cuda::rnn_product_kernels, cuda::constant_conv_kernels,
-                cuda::rnn_rung_kernels, [] { return cuda::cudnn_rnn_kernels(false); }});
+  walk_fp32_as(
+      Precision::tf32,
+      {cuda::cublaslt_kernels, cuda::cudnn_kernels, cuda::conv_kernels, cuda::implicit_conv_kernels,
+       cuda::pooled_conv_kernels, cuda::wgmma_conv_kernels, cuda::conv_grads_kernels,
+       cuda::rnn_stack_kernels, cuda::rnn_persistent_kernels, cuda::rnn_classifier_kernels,
+       cuda::rnn_batch_parallel_kernels, cuda::rnn_split_k_kernels, cuda::rnn_loop_kernels,
+       cuda::rnn_product_kernels, cuda::constant_conv_kernels, cuda::rnn_rung_kernels,
+       [] { return cuda::cudnn_rnn_kernels(false); }});
 }
 TEST_F(CudaRoundedTableWalk, Fp32x3KernelsAgreeWithTheOracle) {
   walk_fp32_as(Precision::fp32x3, {});
