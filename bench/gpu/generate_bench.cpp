@@ -243,8 +243,6 @@ constexpr Way kWays[] = {
     {"wide strips", [](Target& target) { target.tiles = Tiles::wide_strips; }},
     {"narrow strips", [](Target& target) { target.wide = false; }},
     {"strips from 1", [](Target&) {}, 1},
-    {"rings of 5", [](Target& target) { target.ring = 5; }},
-    {"rings of 7", [](Target& target) { target.ring = 7; }},
     {"in turns", [](Target& target) { target.tickets = false; }},
     {"less L2 rate", [](Target& target) { target.l2_bytes = 2600; }},
     {"all states stay", [](Target& target) { target.leaving = 0; }},

@@ -17,8 +17,9 @@ constexpr DType kHalfTypes[] = {DType::bf16, DType::fp16};
 
 KernelTable channels_last_kernels() {
   KernelTable table;
-  for (const auto family : {cuda::channels_last_conv_kernels, cuda::channels_last_unrolled_kernels,
-                            cuda::channels_last_norm_kernels, cuda::channels_last_image_kernels}) {
+  for (const auto family : {cuda::channels_last_conv_kernels, cuda::channels_last_implicit_kernels,
+                            cuda::channels_last_unrolled_kernels, cuda::channels_last_norm_kernels,
+                            cuda::channels_last_image_kernels}) {
     for (Kernel& kernel : family()) table.push_back(std::move(kernel));
   }
   return table;
@@ -48,12 +49,36 @@ Case norm_case(DType dtype, int64_t n, const Image& in, double mean) {
   return c.done();
 }
 
-Case filter_gradient_case(DType dtype, int64_t n, const Conv2dShape& shape) {
-  CaseBuilder c(fmt::format("conv2d_grad_w to fp32, {}", shape.attributes()), dtype);
+Case filter_gradient_case(DType dtype, int64_t n, const Conv2dShape& shape, bool to_fp32 = true) {
+  CaseBuilder c(fmt::format("conv2d_grad_w{}, {}", to_fp32 ? " to fp32" : "", shape.attributes()),
+                dtype);
   const Value x = c.in("x", {n, shape.in.numel()}), dy = c.in("dy", {n, shape.out().numel()});
-  c.add(Conv2dGradW{x, dy, c.accumulator("dw", shape.weight(), Role::output),
-                    c.accumulator("db", {shape.k}, Role::output), shape});
+  const auto gradient = [&](const char* name, const Shape& of) {
+    return to_fp32 ? c.accumulator(name, of, Role::output) : c.out(name, of);
+  };
+  c.add(Conv2dGradW{x, dy, gradient("dw", shape.weight()), gradient("db", {shape.k}), shape});
   return c.done();
+}
+
+// Filters of 3 x 3 over maps of one and of several boxes across, odd numbers of images, channels
+// that do not fill a tile, and more strips than blocks, down to two rows each.
+std::vector<Case> implicit_filter_gradient_cases(DType dtype) {
+  const Slide same{3, 1, 1, 1};
+  struct Layer {
+    int64_t n;
+    Image in;
+    int64_t k;
+  };
+  std::vector<Case> all;
+  for (const Layer& layer :
+       {Layer{3, {64, 4, 4}, 64}, Layer{33, {128, 4, 4}, 64}, Layer{5, {64, 8, 8}, 128},
+        Layer{17, {72, 3, 8}, 40}, Layer{3, {64, 16, 16}, 64}, Layer{1, {64, 32, 32}, 64},
+        Layer{9, {8, 5, 48}, 136}, Layer{5, {24, 9, 12}, 16}, Layer{9001, {8, 2, 4}, 8},
+        Layer{601, {8, 3, 32}, 8}}) {
+    all.push_back(filter_gradient_case(dtype, layer.n, {layer.in, layer.k, {same, same}, 1}));
+  }
+  all.push_back(filter_gradient_case(dtype, 3, {{40, 6, 8}, 72, {same, same}, 1}, false));
+  return all;
 }
 
 std::vector<Case> cases(DType dtype) {
@@ -62,6 +87,7 @@ std::vector<Case> cases(DType dtype) {
   all.push_back(norm_case(dtype, 61, {40, 13, 17}, 3));
   all.push_back(norm_case(dtype, 3, {2064, 1, 3}, 0));
   for (Case& c : conv_cases(dtype)) all.push_back(std::move(c));
+  for (Case& c : implicit_filter_gradient_cases(dtype)) all.push_back(std::move(c));
   for (Case& c : mixed_cases(dtype)) all.push_back(std::move(c));  // gradients in fp32
   all.push_back(filter_gradient_case(dtype, 12, {{16, 7, 6}, 24, {{3, 1, 1, 1}, {3, 1, 1, 1}}, 1}));
   all.push_back(filter_gradient_case(dtype, 5, {{8, 9, 8}, 8, {{3, 2, 0, 2}, {2, 1, 1, 1}}, 1}));

@@ -130,20 +130,25 @@ TEST(Generate, ConvolutionsAreWritten) {
 // checked on a GPU.
 TEST(Generate, EveryScheduleIsWritten) {
   const NoDevice device;
+  int wide = 0;
   for (uint32_t seed = 1; seed <= 40; ++seed) {
     const Case c = case_of(random_net(seed, Precision::bf16), Precision::bf16);
     const NetStep step = match_net_step({c.program, 0, device});
     ASSERT_EQ(step.refusal, "") << seed;
-    for (int chain = 0; chain <= int(step.layers.size()); ++chain) {
-      const Schedule schedule = choose_schedule(step, {}, chain);
-      if (!schedule.refusal.empty()) continue;
-      EXPECT_EQ(schedule.chain, chain);
-      const Source source = write_source(step, schedule);
-      EXPECT_LE(source.shared_bytes, shared_bytes(step, schedule))
-          << seed << ", strips from " << chain;
-      EXPECT_LT(source.arguments.size(), size_t(kMostArguments));
+    for (const Tiles tiles : {Tiles::where_faster, Tiles::wide_strips}) {
+      for (int chain = 0; chain <= int(step.layers.size()); ++chain) {
+        const Schedule schedule = choose_schedule(step, {.tiles = tiles}, chain);
+        if (!schedule.refusal.empty()) continue;
+        EXPECT_EQ(schedule.chain, chain);
+        wide += schedule.wide;
+        const Source source = write_source(step, schedule);
+        EXPECT_LE(source.shared_bytes, shared_bytes(step, schedule))
+            << seed << ", strips from " << chain;
+        EXPECT_LT(source.arguments.size(), size_t(kMostArguments));
+      }
     }
   }
+  EXPECT_GT(wide, 20);
 }
 
 class CudaGenerate : public GpuTest {};
@@ -247,7 +252,8 @@ TEST_F(CudaGenerate, RandomNetsInWideStripsAgreeWithTheOracle) {
   walk_random_nets(gpu(), Tiles::wide_strips, 20);
 }
 
-// Long batches, whose samples several warps gather, and whose gradients may be sums of parts.
+// Long batches, of whose samples a warp gathers several units, and whose transposed rows are
+// padded.
 TEST_F(CudaGenerate, LongBatchesAgreeWithTheOracle) {
   for (const Tiles tiles : {Tiles::where_faster, Tiles::always, Tiles::wide_strips}) {
     std::vector<Case> cases;

@@ -267,8 +267,9 @@ class CudaTableWalk : public GpuTest {
       for (const Kernel& kernel : family()) ++exercised[kernel.name];  // signal_test.cpp walks them
     }
     for (const auto family :
-         {cuda::channels_last_conv_kernels, cuda::channels_last_unrolled_kernels,
-          cuda::channels_last_norm_kernels, cuda::channels_last_image_kernels}) {
+         {cuda::channels_last_conv_kernels, cuda::channels_last_implicit_kernels,
+          cuda::channels_last_unrolled_kernels, cuda::channels_last_norm_kernels,
+          cuda::channels_last_image_kernels}) {
       for (const Kernel& kernel : family()) ++exercised[kernel.name];  // channels_last_test.cpp
     }
     for (const Kernel& kernel : table) {
@@ -338,12 +339,14 @@ class CudaRoundedTableWalk : public CudaTableWalk {
 };
 
 TEST_F(CudaRoundedTableWalk, Tf32KernelsAgreeWithTheOracle) {
-  walk_fp32_as(Precision::tf32,
-               {cuda::cublaslt_kernels, cuda::cudnn_kernels, cuda::conv_kernels,
-                cuda::implicit_conv_kernels, cuda::pooled_conv_kernels, cuda::wgmma_conv_kernels,
-                cuda::conv_grads_kernels, cuda::rnn_stack_kernels, cuda::rnn_persistent_kernels,
-                cuda::rnn_loop_kernels, cuda::rnn_product_kernels, cuda::constant_conv_kernels,
-                cuda::rnn_rung_kernels, [] { return cuda::cudnn_rnn_kernels(false); }});
+  walk_fp32_as(
+      Precision::tf32,
+      {cuda::cublaslt_kernels, cuda::cudnn_kernels, cuda::conv_kernels, cuda::implicit_conv_kernels,
+       cuda::pooled_conv_kernels, cuda::wgmma_conv_kernels, cuda::conv_grads_kernels,
+       cuda::rnn_stack_kernels, cuda::rnn_persistent_kernels, cuda::rnn_classifier_kernels,
+       cuda::rnn_batch_parallel_kernels, cuda::rnn_split_k_kernels, cuda::rnn_loop_kernels,
+       cuda::rnn_product_kernels, cuda::constant_conv_kernels, cuda::rnn_rung_kernels,
+       [] { return cuda::cudnn_rnn_kernels(false); }});
 }
 TEST_F(CudaRoundedTableWalk, Fp32x3KernelsAgreeWithTheOracle) {
   walk_fp32_as(Precision::fp32x3, {});

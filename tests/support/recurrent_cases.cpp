@@ -32,11 +32,13 @@ constexpr Sizes kSizes[] = {
     {6, 17, 16, 16, {true, false, false, true}},
     {3, 9, 8, 24, {true, true, false, true, true}},
     {19, 35, 3, 5, {true, true, true, true}},  // more timesteps than threads start at once
+    {1, 33, 2, 17, {true, false, false, true}},
+    {2, 17, 33, 100, {true, true, true, true}},
 };
 
 class RnnCase {
  public:
-  RnnCase(const char* what, DType dtype, const RnnShape& shape, const Extras& extras)
+  RnnCase(const std::string& what, DType dtype, const RnnShape& shape, const Extras& extras)
       : c(fmt::format("{} {}{}{}{}{}", what, shape.text(), extras.bias ? "" : " no bias",
                       extras.states ? " states" : "", extras.lengths ? " lengths" : "",
                       extras.mixed ? " mixed" : ""),
@@ -138,6 +140,62 @@ Case forward_case(DType dtype, const RnnShape& shape, const Extras& extras) {
   return r.c.done();
 }
 
+// A classifier of sequences by one of their timesteps, with its loss and whole backward pass.
+Case classifier_case(DType dtype, const RnnShape& shape, const Extras& extras, int64_t at,
+                     int64_t classes, bool updated) {
+  RnnCase r(fmt::format("rnn classifier of {} at {}{}", classes, at, updated ? " sgd" : ""), dtype,
+            shape, extras);
+  CaseBuilder& c = r.c;
+  const int64_t n = shape.batch, H = shape.hidden;
+  const double scale = 1 / double(n);
+  const bool saves = saved_vectors(shape.cell) > 0;
+  const Value x = c.in("x", shape.x()), y = c.temp("y", shape.y());
+  const Value reserve = saves ? c.temp("reserve", shape.reserve()) : Value{};
+  const RnnDirections weights = r.weights();
+  const Value w = c.param("w", {classes, H}, normal(1 / std::sqrt(double(H))));
+  const Value b = extras.bias ? c.param("b", {classes}) : Value{};
+  const Value label = c.labels({n}, classes);
+  const Value h = c.temp("h", {n, H}), logits = c.temp("logits", {n, classes});
+  const Value dlogits = c.temp("dlogits", {n, classes}), dh = c.temp("dh", {n, H});
+  const Value dy = c.temp("dy", shape.y());
+  const Value gradients = c.temp("gate_gradients", shape.gate_gradients());
+  c.add(Rnn{shape,
+            x,
+            weights,
+            r.h0,
+            r.c0,
+            {},
+            y,
+            r.final_out("hT"),
+            r.final_out("cT", r.lstm()),
+            reserve});
+  c.add(SelectTimestep{shape.steps, at, y, {}, h});
+  c.add(Linear{h, w, b, logits});
+  c.add(SoftmaxXent{logits, label, c.tick(), c.loss(), c.correct(), scale});
+  c.add(SoftmaxXentGrad{logits, label, dlogits, scale});
+  c.add(LinearGradX{dlogits, w, dh});
+  const Value dw = c.out("dw", {classes, H}), db = b ? c.out("db", {classes}) : Value{};
+  c.add(LinearGradW{h, dlogits, dw, db});
+  if (updated) c.add_update("momentum", w, dw);
+  if (updated && b) c.add_update("momentum", b, db);
+  c.add(SelectTimestepGrad{shape.steps, at, dh, {}, dy});
+  c.add(RnnGrad{shape,
+                y,
+                reserve,
+                weights,
+                r.h0,
+                r.c0,
+                {},
+                dy,
+                r.final_in("dhT"),
+                r.final_in("dcT", r.lstm()),
+                gradients,
+                r.final_out("dh0"),
+                r.final_out("dc0", r.lstm())});
+  c.add(RnnGradW{shape, x, y, r.h0, {}, gradients, r.gradients()});
+  return c.done();
+}
+
 // Stacked layers, each with a reserve.
 Case stack_case(DType dtype, const RnnShape& shape, const Extras& extras, int64_t layers) {
   RnnCase r("rnn stack", dtype, shape, extras);
@@ -186,7 +244,8 @@ void add_backward(Cases& all, DType dtype, const RnnShape& shape) {
 }
 
 void add_embedding(Cases& all, DType dtype) {
-  constexpr int64_t kShapes[][3] = {{1, 1, 1}, {7, 5, 3}, {64, 65, 33}, {300, 10, 128}};
+  constexpr int64_t kShapes[][3] = {
+      {1, 1, 1}, {7, 5, 3}, {64, 65, 33}, {300, 10, 128}, {2100, 3, 37}};
   for (const auto& [count, vocabulary, width] : kShapes) {
     CaseBuilder c(fmt::format("embedding {} of {} x {}", count, vocabulary, width), dtype);
     const Value token = c.make("token", DType::int32, {count}, Role::input, normal(1), vocabulary);
@@ -305,6 +364,13 @@ std::vector<Case> recurrent_cases(DType dtype) {
             recurrent_training_case(dtype, shape, z.extras, z.batch % 2 == 0, z.batch != 3));
       }
     }
+    all.push_back(classifier_case(dtype, {cell, Direction::forward, 1, 1, 1, 1}, {}, -1, 1, false));
+    all.push_back(classifier_case(dtype, {cell, Direction::forward, 5, 33, 28, 17},
+                                  {true, true, false, true}, -1, 10, true));
+    all.push_back(classifier_case(dtype, {cell, Direction::reverse, 4, 5, 3, 70}, {false, false}, 2,
+                                  32, false));
+    all.push_back(classifier_case(dtype, {cell, Direction::forward, 3, 4, 40, 150}, {true, true},
+                                  -2, 16, true));
   }
   return all;
 }

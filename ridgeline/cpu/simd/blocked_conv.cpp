@@ -67,6 +67,19 @@ constexpr int most_pixels(int vectors) {
   return kManyRegisters ? 14 : vectors == 2 ? 6 : 12;
 }
 
+// Applies an activation that is not applied in registers: inlined for every sum of a tile, the code
+// of all activations would be a fifth of the program.
+HWY_NOINLINE void finish(const BlockedStripArgs& g, float* y, int pixels) {
+  const auto live = hn::FirstN(kFloats, size_t(g.last_lanes));
+  for (int p = 0; p < pixels; ++p) {
+    for (int v = 0; v < g.vectors; ++v) {
+      float* at = y + p * g.y_step + v * g.y_plane;
+      const Vec<float> value = activate(kFloats, g.act, hn::LoadU(kFloats, at));
+      hn::StoreU(v + 1 == g.vectors ? hn::IfThenElseZero(live, value) : value, kFloats, at);
+    }
+  }
+}
+
 template <int kPixels, int kVectors, bool kPlain>
 HWY_NOINLINE void sum_tile(const BlockedStripArgs& g, int64_t first) {
   constexpr int64_t kStep = kPlain ? 1 : kLanes;
@@ -97,17 +110,25 @@ HWY_NOINLINE void sum_tile(const BlockedStripArgs& g, int64_t first) {
       }
     }
   }
+  if (g.act == SimdActivation::relu) {
+    RIDGELINE_UNROLL
+    for (int p = 0; p < kPixels; ++p) {
+      RIDGELINE_UNROLL
+      for (int v = 0; v < kVectors; ++v) acc[p][v] = hn::Max(hn::Zero(kFloats), acc[p][v]);
+    }
+  }
   const auto live = hn::FirstN(kFloats, size_t(g.last_lanes));
   float* y = g.y + first * g.y_step;
   RIDGELINE_UNROLL
   for (int p = 0; p < kPixels; ++p) {
     RIDGELINE_UNROLL
     for (int v = 0; v < kVectors; ++v) {
-      Vec<float> value = activate(kFloats, g.act, acc[p][v]);
-      if (v + 1 == kVectors) value = hn::IfThenElseZero(live, value);
-      hn::StoreU(value, kFloats, y + p * g.y_step + v * g.y_plane);
+      const bool last = v + 1 == kVectors;
+      hn::StoreU(last ? hn::IfThenElseZero(live, acc[p][v]) : acc[p][v], kFloats,
+                 y + p * g.y_step + v * g.y_plane);
     }
   }
+  if (g.act != SimdActivation::none && g.act != SimdActivation::relu) finish(g, y, kPixels);
 }
 
 using SumTile = void (*)(const BlockedStripArgs&, int64_t);

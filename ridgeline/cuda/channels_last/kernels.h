@@ -12,6 +12,10 @@ namespace ridgeline::cuda {
 // is empty if the build found no cuDNN headers.
 KernelTable channels_last_conv_kernels();
 
+// "cuda.conv2d_grad_w.implicit_channels_last": the gradient of 3 x 3 filters as an implicit product
+// by wgmma
+KernelTable channels_last_implicit_kernels();
+
 // "cuda.conv2d_grad_w.unrolled[_whole]_channels_last.<i>": cuBLASLt's products of dy with unrolled
 // taps (im2col)
 KernelTable channels_last_unrolled_kernels();

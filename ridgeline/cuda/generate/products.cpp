@@ -21,8 +21,8 @@ double rate_of(Math math) {
 constexpr double kBytesPerCycle = 48;
 constexpr double kStripBytes = 26;  // per cycle, with the few loads that a block has in flight
 constexpr double kOutputs = 60, kStripOutputs = 40;
-// What each of several units of a warp needs to store its results by rows and transposed.
-constexpr double kFurtherOutputs = 250;
+// What each unit of a tile's warp needs to store its results by rows and transposed.
+constexpr double kTileOutputs = 250;
 // In sums of many chunks loads take longer than their share of the L1 cache's rate, and each turn
 // of the ring at least so long, less where products are slow. Few chunks have been fetched before.
 constexpr double kLongLoads = 0.8, kRingTurn = 2200, kSlowTurn = 1600;
@@ -63,7 +63,7 @@ void tiled_products(int64_t rows, int64_t columns, int64_t depth, Math math, dou
                                          std::min(plan.tiles, target.blocks) / target.l2_bytes);
       const double each_slab = std::max(l2, products) + slab_cycles(math, of_gradients);
       plan.cycles = divide_up(slabs, parts) * each_slab + kTileLatency +
-                    nt * (parts > 1 ? kPartial : std::max(each_unit, kFurtherOutputs));
+                    nt * (parts > 1 ? kPartial : std::max(each_unit, kTileOutputs));
       all->push_back(plan);
     }
   }
@@ -109,9 +109,8 @@ std::vector<ProductPlan> grid_products(int64_t rows, int64_t columns, int64_t de
           const double longer = full_precision ? 0 : kLongLoads * length;
           const double turn = length * (full_precision ? kSlowTurn : kRingTurn);
           const double each = std::max({loads * (1 + longer), l2, products, turn / plan.ring});
-          const double further = (mt * nt - 1) * std::max(each_unit, kFurtherOutputs);
           plan.cycles = most * each + kLatency + (split > 1 ? 150 : 0) +
-                        (parts > 1 ? mt * nt * kPartial : each_unit + further);
+                        mt * nt * (parts > 1 ? kPartial : each_unit);
           all.push_back(plan);
         }
       }
@@ -151,7 +150,7 @@ ProductPlan wide_product(int64_t columns, int64_t depth, Math math, bool shared,
       bytes * std::max(1 / kBytesPerCycle, std::min(strips, target.blocks) / target.l2_bytes);
   const double products = 64.0 * width * 2 * chunk_of(math) / tile_rate(math);
   plan.cycles = kTileLatency + slabs * (std::max(l2, products) + kTileSlab) +
-                std::min(plan.nt, units(columns)) * kFurtherOutputs;
+                std::min(plan.nt, units(columns)) * kTileOutputs;
   return plan;
 }
 

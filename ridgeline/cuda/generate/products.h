@@ -9,6 +9,8 @@ namespace ridgeline::cuda::generate {
 // Cycles that a phase takes whatever it computes: the barrier, and the latency of the first
 // operands and the last results.
 constexpr double kPhase = 3200, kLatency = 800, kStripStage = 500;
+// The cycles of a block for 16 x 16 numbers of the next batch.
+constexpr double kGatherUnit = 150;
 
 inline int divide_up(int a, int b) { return (a + b - 1) / b; }
 inline int chunks_of(int64_t depth, Math math) { return divide_up(int(depth), chunk_of(math)); }

@@ -81,6 +81,11 @@ std::vector<ProductPlan> weight_products(const NetStep& net, const Target& targe
         }
       }
       if (now.size() < ways.size()) continue;
+      // Of several large tiles per block, whose states come from memory, the last end far too late.
+      const bool large = std::ranges::any_of(now, [](const ProductPlan& plan) {
+        return plan.tiled ? plan.nt * plan.down == 16 : plan.mt * plan.nt == 8;
+      });
+      if (large && tiles > target.blocks && leaving_states(net) > 0) continue;
       // Of several tiles per block the last ones end at different times.
       const double time = (tiles <= target.blocks ? longest : all / target.blocks + longest / 2) +
                           (late > 0 ? kLatePhase + late : 0);
@@ -179,17 +184,29 @@ size_t shared_bytes(const NetStep& net, const Schedule& schedule) {
   return size_t(bytes + scratch + 1024);
 }
 
-// Makes the rings of tiled products as deep as they may be.
+// Makes the rings of tiled products as deep as shared memory allows: first all of them alike, then
+// those that have room for more slabs in what others need.
 void deepen_rings(const NetStep& net, const Target& target, Schedule* schedule) {
-  for (int ring = target.ring; ring >= 4; --ring) {
-    for (auto* plans : {&schedule->forward, &schedule->backward, &schedule->weights}) {
-      for (ProductPlan& plan : *plans) {
-        if (!plan.tiled) continue;
-        const int slabs = divide_up(divide_up(chunks_of(plan.depth, net.math), 2), plan.parts);
-        plan.ring = std::clamp(slabs + 2, 4, ring);
-      }
+  constexpr int kLeast = 4, kMost = 7, kAll = 10;
+  std::vector<ProductPlan*> tiled;
+  for (auto* plans : {&schedule->forward, &schedule->backward, &schedule->weights}) {
+    for (ProductPlan& plan : *plans) {
+      if (plan.tiled) tiled.push_back(&plan);
     }
-    if (shared_bytes(net, *schedule) <= target.shared_bytes) return;
+  }
+  const auto wanted = [&](const ProductPlan& plan) {  // all slabs before the first is multiplied
+    return divide_up(divide_up(chunks_of(plan.depth, net.math), 2), plan.parts) + 2;
+  };
+  for (int ring = kMost; ring >= kLeast; --ring) {
+    for (ProductPlan* plan : tiled) plan->ring = std::clamp(wanted(*plan), kLeast, ring);
+    if (shared_bytes(net, *schedule) <= target.shared_bytes) break;
+  }
+  const size_t bytes = shared_bytes(net, *schedule);
+  for (ProductPlan* plan : tiled) {
+    const int ring = plan->ring;
+    plan->ring = std::min(wanted(*plan), kAll);
+    while (plan->ring > ring && shared_bytes(net, *schedule) > bytes) --plan->ring;
+    plan->ring = std::max(plan->ring, ring);
   }
 }
 
@@ -262,6 +279,9 @@ Schedule choose_schedule(const NetStep& net, const Target& target, int chain, in
       }
       now.strip_cycles +=
           rounds * (kStripStage + 30.0 * strip_units * double(net.layers.back().out()) / 32);
+      // If only the loss is in strips, the gather of a long batch is hardly hidden.
+      const double gathered = double(units(batch)) * units(net.layers[0].in());
+      if (first == layers && gathered >= 1024) cycles += kGatherUnit * gathered / target.blocks;
       now.cycles =
           cycles + now.strip_cycles - (wide && target.tiles == Tiles::wide_strips ? 1e9 : 0);
       if (shared_bytes(net, now) > target.shared_bytes) continue;

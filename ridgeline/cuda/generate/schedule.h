@@ -19,10 +19,7 @@ struct Target {
   int blocks = 132;       // resident at a time: the number of SMs
   size_t shared_bytes = 227 * 1024;
   Tiles tiles = Tiles::where_faster;
-  bool parts = true;  // whether gradients over long batches may be split into parts
-  // Slabs in the rings of tiled products. What they leave of an SM's memory is its L1 cache, which
-  // takes in all that updates and gathers have in flight.
-  int ring = 4;
+  bool parts = true;       // whether gradients over long batches may be split into parts
   bool wide = true;        // whether strips may be wide
   bool tickets = true;     // whether tiles may be handed out one by one
   double l2_bytes = 5200;  // that the L2 cache gives all SMs per cycle

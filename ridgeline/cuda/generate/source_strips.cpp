@@ -1,3 +1,4 @@
+#include "ridgeline/cuda/generate/products.h"
 #include "ridgeline/cuda/generate/writer.h"
 
 namespace ridgeline::cuda::generate {
@@ -142,12 +143,11 @@ void Writer::wide_strip_products(const std::vector<Stage>& all) {
 
 // Blocks without a strip gather while the others are busy, and then all of them do the rest.
 void Writer::gather_next() {
-  constexpr double kUnitCycles = 200;  // of a block for a unit of samples
   const double all = double(units(net_.batch())) * units(net_.layers[0].in());
   const int idle = plan_.blocks - plan_.strips;
   const double alone = gathers_apart() ? 1
                        : all < 1024    ? 0
-                                       : idle * plan_.strip_cycles / (kUnitCycles * all);
+                                       : idle * plan_.strip_cycles / (kGatherUnit * all);
   line("// Meanwhile the next batch.");
   open("if (t + 1 < args.steps)");
   line("const auto next = batch_of(at, t + 1);");

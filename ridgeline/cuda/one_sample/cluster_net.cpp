@@ -16,7 +16,7 @@ namespace {
 
 using namespace one_sample;
 
-constexpr size_t kReservedShared = 4096;  // for the function's static variables
+constexpr size_t kReservedShared = 2048;  // for the function's static variables
 
 // Host memory that is mapped into the GPU's address space.
 class MappedMemory {
@@ -138,12 +138,19 @@ class ClusterNet final : public OneSampleNet {
 
   void write_inputs(const float* inputs) {
     Chunk* to = inputs_.host<Chunk>();
-    const int64_t whole = in_ / kFloatsPerChunk;
-    for (int64_t i = 0; i < whole; ++i) {
-      const float* from = inputs + i * kFloatsPerChunk;
-      store_chunk(to + i, {{from[0], from[1], from[2]}, number_});
+    int64_t i = 0;
+#if defined(__SSE2__)
+    // Whole chunks in registers: a chunk that is put together in memory cannot be read from there
+    // before its parts have left the store buffer, which takes five nanoseconds a chunk.
+    const __m128i floats = _mm_set_epi32(0, -1, -1, -1),
+                  number = _mm_set_epi32(int(number_), 0, 0, 0);
+    for (; (i + 1) * kFloatsPerChunk < in_; ++i) {  // reads the float behind the chunk
+      const auto* from = reinterpret_cast<const __m128i*>(inputs + i * kFloatsPerChunk);
+      const __m128i chunk = _mm_or_si128(_mm_and_si128(_mm_loadu_si128(from), floats), number);
+      _mm_store_si128(reinterpret_cast<__m128i*>(to + i), chunk);
     }
-    for (int64_t i = whole; i < args_.chunks; ++i) {
+#endif
+    for (; i < args_.chunks; ++i) {
       Chunk rest{{}, number_};
       for (int64_t j = 0; j < kFloatsPerChunk && i * kFloatsPerChunk + j < in_; ++j) {
         rest.numbers[j] = inputs[i * kFloatsPerChunk + j];

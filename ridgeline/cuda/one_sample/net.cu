@@ -61,7 +61,7 @@ __device__ inline float tanh_of(float x) { return 2.0f * sigmoid(2.0f * x) - 1.0
 // each, so that six shuffles suffice for four sums.
 __device__ inline float four_dots(const float* w, const float* x, int in) {
   float s[4] = {};
-#pragma unroll 2
+#pragma unroll 4
   for (int i = 4 * lane(); i < in; i += 128) {
     const float4 v = *reinterpret_cast<const float4*>(x + i);
 #pragma unroll

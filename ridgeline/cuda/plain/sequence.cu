@@ -12,33 +12,42 @@ __global__ void embedding_kernel(const int32_t* token, const T* w, T* y, int64_t
   }
 }
 
-constexpr int kColumns = 32, kScanned = 1024;
+constexpr int kColumns = 32, kShares = 16, kLooks = 4;
 
-// A block has one code and 32 columns. It scans the tokens in chunks, lists those with its code in
-// order, and adds their rows: there are no atomics, so every run gives the same bits.
+// A block has one code and 32 columns. Each of its warps looks for the code in a share of the
+// tokens and adds their rows; the shares are added in order. There are no atomics, so every run
+// gives the same bits.
 template <typename T>
-__global__ void embedding_grad_kernel(const int32_t* token, const T* dy, MixedOut<T> dw,
-                                      int64_t count, int64_t width) {
+__global__ void __launch_bounds__(32 * kShares)
+    embedding_grad_kernel(const int32_t* token, const T* dy, MixedOut<T> dw, int64_t count,
+                          int64_t width) {
   using A = Accumulated<T>;
-  __shared__ int found[kScanned];
-  const int code = blockIdx.x, lane = threadIdx.x;
+  __shared__ A sums[kShares][kColumns];
+  const int code = blockIdx.x, lane = threadIdx.x, share = threadIdx.y;
   const int64_t column = int64_t(blockIdx.y) * kColumns + lane;
+  const int64_t each = (count + kShares - 1) / kShares;
+  const int64_t end = min(count, (share + 1) * each);
   A sum = A(0);
-  for (int64_t begin = 0; begin < count; begin += kScanned) {
-    int listed = 0;  // a block is one warp, so all lanes agree on it
-    for (int i = lane; i < kScanned; i += 32) {
-      const bool mine = begin + i < count && token[begin + i] == code;
-      const unsigned votes = __ballot_sync(~0u, mine);
-      if (mine) found[listed + __popc(votes & ((1u << lane) - 1))] = i;
-      listed += __popc(votes);
+  for (int64_t begin = share * each; begin < end; begin += 32 * kLooks) {
+    bool mine[kLooks];
+#pragma unroll
+    for (int k = 0; k < kLooks; ++k) {
+      const int64_t i = begin + 32 * k + lane;
+      mine[k] = i < end && token[i] == code;
     }
-    __syncwarp();
-    for (int i = 0; column < width && i < listed; ++i) {
-      sum += A(dy[(begin + found[i]) * width + column]);
+#pragma unroll
+    for (int k = 0; k < kLooks; ++k) {
+      for (unsigned votes = __ballot_sync(~0u, mine[k]); votes != 0; votes &= votes - 1) {
+        const int64_t i = begin + 32 * k + __ffs(int(votes)) - 1;
+        if (column < width) sum += A(dy[i * width + column]);
+      }
     }
-    __syncwarp();
   }
-  if (column < width) dw.put(code * width + column, sum);
+  sums[share][lane] = sum;
+  __syncthreads();
+  if (share > 0 || column >= width) return;
+  for (int k = 1; k < kShares; ++k) sum += sums[k][lane];
+  dw.put(code * width + column, sum);
 }
 
 __device__ int64_t selected(const StepChoice& c, int64_t b) {
@@ -76,7 +85,8 @@ template <typename T>
 cudaError_t launch_embedding_grad(const int32_t* token, const T* dy, MixedOut<T> dw, int64_t count,
                                   int64_t vocabulary, int64_t width, cudaStream_t stream) {
   const dim3 grid{unsigned(vocabulary), unsigned((width + kColumns - 1) / kColumns)};
-  embedding_grad_kernel<T><<<grid, 32, 0, stream>>>(token, dy, dw, count, width);
+  const dim3 block{32, kShares};
+  embedding_grad_kernel<T><<<grid, block, 0, stream>>>(token, dy, dw, count, width);
   return cudaGetLastError();
 }
 

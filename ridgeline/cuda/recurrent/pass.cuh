@@ -286,6 +286,24 @@ __device__ inline void multiply_iterations(Product& product, Iteration iteration
   }
 }
 
+// As above, for a warp without weights: its sums are zero. Zeros in place of its weights would make
+// a NaN of an infinite state.
+template <typename Place>
+__device__ inline void idle_iterations(int iterations, const Place& place, float* partials,
+                                       int floats) {
+  const PassShape& shape = place.shape;
+  const bool folds = shape.sum_parts < kWarps, adds = place.warp < shape.sum_parts;
+  float* own = partials + (adds ? place.warp : place.warp - shape.sum_parts) * floats;
+  for (int count = 0; count < iterations; ++count) {
+    const int buffer = buffer_of(count, shape);
+    if (count >= shape.buffers) named_barrier(kSumsFree + buffer, kBlockThreads);
+    float* to = own + buffer * shape.sum_parts * floats;
+    for (int i = int(threadIdx.x) % 32; (!folds || !adds) && i < floats; i += 32) to[i] = 0.0f;
+    if (folds) named_barrier(kSumsFolded, kThreads);
+    arrive_barrier(kSumsFull + buffer, kBlockThreads);
+  }
+}
+
 // Called by the threads that apply gates: wait for an iteration's sums, and release them once they
 // have been read.
 __device__ inline void await_sums(int iteration, const PassShape& shape) {

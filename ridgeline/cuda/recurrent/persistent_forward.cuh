@@ -151,6 +151,11 @@ class ForwardPass {
   }
   __device__ void multiply_by_warps() const {
     const PassShape& shape = at_.shape;
+    if constexpr (kStacked) {
+      if (upper_half() && at_.layer == 0) {
+        return idle_iterations(iterations(), at_, partials_, kPartFloats);
+      }
+    }
     const int first_chunk = at_.slice() % (kStacked ? kWarps / 2 : kWarps) * shape.warp_chunks;
     Product product;
     with_evenness(hidden(), own_weights(), [&]<bool kEven>() {

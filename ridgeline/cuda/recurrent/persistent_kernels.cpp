@@ -75,9 +75,7 @@ auto forward_pass(const Rnn& op, int64_t d, Form form, Precision precision,
 Cover covers_backward(const RemainingOps& rest, PersistentForm form) {
   const auto* op = rest.get<RnnGrad>(0);
   if (op == nullptr) return no_such_op(RnnGrad::kName);
-  std::string reason = refuse_pass(op->shape, op->dy.dtype);
-  if (reason.empty()) reason = refuse_floats(floats_of(*op));
-  if (reason.empty()) reason = refuse_shape(op->shape);
+  std::string reason = refuse_backward(*op);
   if (!reason.empty()) return Cover::no(std::move(reason));
   const PersistentLayout layout = backward_layout(*op, rest.runtime, form);
   if (!layout.refusal.empty()) return Cover::no(layout.refusal);
@@ -102,25 +100,11 @@ BackwardPassLaunches<T> backward_pass(const RnnGrad& op, int64_t d, PersistentFo
   const RnnShape& s = op.shape;
   BackwardPassLaunches<T> pass{};
   pass.layout = backward_layout(op, binding.runtime(), form);
-  auto& args = pass.args;
-  args.cell = cell_of(s.cell);
-  args.sequence = sequence_of(s, d, binding.read(op.lengths));
-  const auto state = states_of<T>(args.sequence);
-  args.y = binding.read(op.y).as<T>();
-  args.reserve = binding.read(op.reserve).as<T>();
-  args.h0 = state(binding.read(op.h0).as<T>());
-  args.c0 = state(binding.read(op.c0).as<T>());
-  args.dy = binding.read(op.dy).as<T>();
-  args.w_hh = binding.read(op.weights[size_t(d)].w_hh).as<T>();
-  args.dhT = state(binding.read(op.dhT).as<T>());
-  args.dcT = state(binding.read(op.dcT).as<T>());
-  args.gate_gradients = binding.write(op.gate_gradients).as<T>();
-  args.dh0 = state(binding.write(op.dh0).as<T>());
-  args.dc0 = state(binding.write(op.dc0).as<T>());
+  pass.args = backward_args<T>(op, d, binding);
   WorkspaceSlices slices(binding.workspace());
   const PassMemory memory(s, pass.layout, slices);
-  args.exchange = memory.exchange;
-  args.l2_workspace = memory.l2_workspace;
+  pass.args.exchange = memory.exchange;
+  pass.args.l2_workspace = memory.l2_workspace;
   return pass;
 }
 

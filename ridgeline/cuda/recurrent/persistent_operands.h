@@ -108,6 +108,33 @@ PersistentForward<T> forward_args(const Rnn& op, int64_t d, const Binding& bindi
   return args;
 }
 
+inline std::string refuse_backward(const RnnGrad& op) {
+  std::string reason = refuse_pass(op.shape, op.dy.dtype);
+  if (reason.empty()) reason = refuse_floats(floats_of(op));
+  if (reason.empty()) reason = refuse_shape(op.shape);
+  return reason;
+}
+
+template <typename T>
+PersistentBackward<T> backward_args(const RnnGrad& op, int64_t d, const Binding& binding) {
+  PersistentBackward<T> args{};
+  args.cell = cell_of(op.shape.cell);
+  args.sequence = sequence_of(op.shape, d, binding.read(op.lengths));
+  const auto state = states_of<T>(args.sequence);
+  args.y = binding.read(op.y).as<T>();
+  args.reserve = binding.read(op.reserve).as<T>();
+  args.h0 = state(binding.read(op.h0).as<T>());
+  args.c0 = state(binding.read(op.c0).as<T>());
+  args.dy = binding.read(op.dy).as<T>();
+  args.w_hh = binding.read(op.weights[size_t(d)].w_hh).as<T>();
+  args.dhT = state(binding.read(op.dhT).as<T>());
+  args.dcT = state(binding.read(op.dcT).as<T>());
+  args.gate_gradients = binding.write(op.gate_gradients).as<T>();
+  args.dh0 = state(binding.write(op.dh0).as<T>());
+  args.dc0 = state(binding.write(op.dc0).as<T>());
+  return args;
+}
+
 inline Multiply prepare_input(const Rnn& op, int64_t d, RowProduct product, void* from_x,
                               void* scratch, const Binding& binding) {
   product.a.data = binding.read(op.x).data;

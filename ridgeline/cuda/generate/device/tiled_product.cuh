@@ -75,8 +75,8 @@ class Tiled {
   static constexpr bool kSplits = kSplitsNumbers<Math>, kFromRegisters = kSplits || S::kRound;
   static constexpr int kSmallBytes = 128 * kColumns;
 
-  // Computes tiles `first`, `first + stride`, and so on; `scratch` has kRing slabs, two of small
-  // parts if numbers are split, and 1 KiB to align them.
+  // Computes tiles `first`, `first + stride`, and so on; `scratch` has kRing slabs or as many as
+  // there are, two of small parts if numbers are split, and 1 KiB to align them.
   template <typename E>
   static __device__ void run(const Number* a, const Number* b, int first, int stride, void* scratch,
                              E e) {
@@ -170,8 +170,8 @@ class Tiled {
       for (int slab = 0; slab < count_; ++slab) {
         wait_copies<S::kRing - 3>();
         show_to_wgmma();
-        __syncthreads();  // the slab has arrived, and both warpgroups are done with the last but
-                          // one
+        // The slab has arrived, and both warpgroups are done with the last but one.
+        __syncthreads();
         if (slab + S::kRing - 2 < count_) copy(slab + S::kRing - 2);
         commit_copies();
         const u32 at = slab % S::kRing * kSlabBytes;
@@ -294,12 +294,12 @@ class WideStrip : Tiled<S, kRowUnits, kColumnUnits, 1> {
 
   __device__ explicit WideStrip(void* scratch)
       : Base((u32(__cvta_generic_to_shared(scratch)) + 1023) & ~1023u) {}
-  // Called after a block barrier that follows the last use of `scratch`; `a` is memory's, unless
-  // S::kShared.
+  // Called after a block barrier that follows the last use of `scratch`. `a` is the whole matrix in
+  // memory, and not used if S::kShared.
   __device__ void prefetch(const Number* a, const Number* b, int strip) {
     Base::start(a, b, strip);
   }
-  // `a` is the strip's in shared memory if S::kShared.
+  // `a` has the strip's slabs in shared memory if S::kShared, and is not used otherwise.
   __device__ void multiply(const Number* a, int strip, const E& e) {
 #pragma unroll
     for (int unit = 0; unit < kAhead; ++unit) states_[unit] = Base::prepare(strip, unit, e);
