@@ -18,72 +18,21 @@
 #include <cstring>
 #include <memory>
 
+#include "bench/gpu/generate_nets.h"
 #include "ridgeline/cuda/error.h"
 #include "ridgeline/cuda/generate/call.h"
 #include "ridgeline/cuda/generate/compile.h"
 #include "ridgeline/cuda/generate/gpu_function.h"
 #include "ridgeline/cuda/generate/source.h"
-#include "tests/support/training_net.h"
 
 namespace {
 
 using namespace ridgeline;
 using namespace ridgeline::cuda::generate;
+using bench::kSteps;
+using bench::Net;
+using bench::nets;
 using test::TrainingNet;
-
-constexpr int64_t kSteps = 1000;
-
-struct Net {
-  const char* name;
-  TrainingNet net;
-};
-
-std::vector<Net> nets() {
-  using A = ActivationKind;
-  std::vector<Net> all;
-  const auto add = [&](const char* name, int64_t batch, std::vector<int64_t> widths,
-                       const char* update, A activation = A::relu, double dropout = 0) {
-    TrainingNet net{.name = name,
-                    .batch = batch,
-                    .widths = std::move(widths),
-                    .activation = activation,
-                    .update = update};
-    net.dropout = dropout;
-    net.steps = kSteps;
-    net.set_samples = 60000;
-    all.push_back({name, net});
-  };
-  add("fashion-mlp", 128, {784, 256, 128, 10}, "adam", A::relu, 0.1);
-  add("mnist-mlp", 128, {784, 256, 128, 10}, "adam");
-  add("784-2000-10", 1000, {784, 2000, 10}, "adam");
-  add("seven", 32, {784, 128, 128, 128, 128, 128, 128, 10}, "adam");
-  add("momentum-tanh", 64, {784, 300, 100, 10}, "momentum", A::tanh);
-  add("sgd-128x3", 32, {784, 128, 128, 128, 10}, "sgd");
-  add("sgd-512x3", 32, {784, 512, 512, 512, 10}, "sgd");
-  add("adam-1024x3", 128, {784, 1024, 1024, 1024, 10}, "adam");
-  add("adam-512x2", 64, {784, 512, 512, 10}, "adam");
-  add("tiny", 256, {32, 64, 64, 1}, "adam");
-  add("tiny-8192", 8192, {32, 64, 64, 1}, "adam");
-  add("sigmoid-3000", 3000, {784, 512, 10}, "sgd", A::sigmoid);
-  add("mnist-4096", 4096, {784, 256, 128, 10}, "adam");
-  add("adam-2048x2", 128, {784, 2048, 2048, 10}, "adam");
-  add("momentum-4096", 64, {784, 4096, 10}, "momentum");
-  add("odd-777", 100, {784, 777, 333, 10}, "adam");
-  add("adamw-1024x2", 128, {784, 1024, 1024, 10}, "adamw", A::relu, 0.2);
-  add("layernorm", 64, {784, 256, 256, 10}, "adamw", A::gelu);
-  all.back().net.norm = "layernorm";
-  add("batchnorm", 128, {784, 256, 256, 10}, "adam");
-  all.back().net.norm = "batchnorm";
-  add("batchnorm-1024", 1024, {784, 512, 256, 10}, "adam");
-  all.back().net.norm = "batchnorm";
-  for (const auto& [name, batch] : {std::pair{"table-256", 256}, std::pair{"table-1024", 1024},
-                                    std::pair{"table-8192", 8192}}) {
-    add(name, batch, {28, 256, 256, 1}, "adam");
-    all.back().net.mse = all.back().net.floats = true;
-    all.back().net.target_columns = 1;
-  }
-  return all;
-}
 
 class NoDevice final : public Runtime {
  public:
@@ -295,7 +244,8 @@ std::string with_stamps(const std::string& source, size_t offset,
     if (inside && arrives) stamp("end: " + last);
     out += text + '\n';
     if (inside && waits) stamp("  begun");
-    if (inside && meets && text.starts_with("        __sync")) stamp("  at: " + last);
+    if (inside && meets && (text.starts_with("        __sync") || text == "      __syncthreads();"))
+      stamp("  at: " + last);
   }
   return out;
 }

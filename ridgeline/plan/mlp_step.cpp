@@ -1,58 +1,31 @@
-#include "ridgeline/plan/mlp_step.h"
-
-#include <utility>
+#include "ridgeline/plan/mlp_step_matcher.h"
 
 namespace ridgeline {
 namespace {
 
-// Matches the ops one after another. Each member returns false, with a refusal, if the program
-// differs.
-class Matcher {
+// Matches the ops one after another.
+class Matcher : private StepMatcher {
  public:
-  Matcher(const RemainingOps& rest, MlpStepExtras extras) : rest_(rest), extras_(extras) {}
+  using StepMatcher::StepMatcher;
 
   MlpStepOps run() {
     if (inputs() && forward() && loss() && backward() && norm() && late_updates() && ending()) {
       inside_only();
     }
-    return std::move(found_);
+    return std::move(found);
   }
 
  private:
-  struct NormGrad {
-    MlpStepOps::Layer* layer;
-    Value dgamma, dbeta;
-  };
-
-  bool no(std::string why) {
-    found_.refusal = std::move(why);
-    return false;
-  }
-  // Returns the next op if it is a T, and advances.
-  template <typename T>
-  const T* next() {
-    const T* op = rest_.get<T>(found_.ops);
-    if (op != nullptr) ++found_.ops;
-    return op;
-  }
-  void counts(const Value& tick, const Value& step = {}) {
-    ticks_.push_back(tick);
-    if (step) steps_.push_back(step);
-  }
-  void inside(const Value& value) {
-    if (value) found_.inside.push_back(value.id);
-  }
-
   bool inputs() {
-    found_.inputs = next<Gather>();
-    if (found_.inputs == nullptr) return no("the step does not begin with a gather");
-    found_.targets = next<Gather>();
-    if (found_.targets == nullptr) return no("no gather of targets");
-    const Gather &x = *found_.inputs, &target = *found_.targets;
-    const bool floats = extras_.floats && x.set.dtype == DType::fp32;
-    const bool values = extras_.losses && target.set.dtype == DType::fp32;
+    found.inputs = next<Gather>();
+    if (found.inputs == nullptr) return no("the step does not begin with a gather");
+    found.targets = next<Gather>();
+    if (found.targets == nullptr) return no("no gather of targets");
+    const Gather &x = *found.inputs, &target = *found.targets;
+    const bool floats = extras.floats && x.set.dtype == DType::fp32;
+    const bool values = extras.losses && target.set.dtype == DType::fp32;
     if (!is_float(x.y.dtype) || (!floats && x.set.dtype != DType::uint8)) {
-      return no(extras_.floats ? "wants samples of uint8 or fp32" : "wants samples of uint8");
+      return no(extras.floats ? "wants samples of uint8 or fp32" : "wants samples of uint8");
     }
     if (!values && (target.set.dtype != DType::int32 || target.y.shape.numel() != x.y.shape[0])) {
       return no("wants one int32 label a sample");
@@ -69,16 +42,17 @@ class Matcher {
   }
 
   bool forward() {
-    Value x = found_.inputs->y;
+    Value x = found.inputs->y;
+    if (extras.convolutions && !match_convolutions(*this, &x)) return false;
     while (const auto* linear = next<Linear>()) {
       // A layer applied to every timestep of a sequence sees its input as more rows.
-      if (linear->x.id != x.id || linear->w.dtype != x.dtype || linear->n() != found_.batch()) {
+      if (linear->x.id != x.id || linear->w.dtype != x.dtype || linear->n() != found.batch()) {
         return no("layers are not a chain");
       }
       MlpStepOps::Layer layer{.linear = linear};
       x = linear->y;
       inside(x);
-      if (extras_.norms && !normalisation(layer, &x)) return false;
+      if (extras.norms && !normalisation(layer, &x)) return false;
       layer.activation = next<Activation>();
       if (layer.activation != nullptr) {
         if (layer.activation->x.id != x.id) return no("layers are not a chain");
@@ -87,21 +61,21 @@ class Matcher {
       }
       layer.dropout = next<Dropout>();
       if (layer.dropout != nullptr) {
-        if (!extras_.dropout) return no("outputs are dropped");
+        if (!extras.dropout) return no("outputs are dropped");
         if (layer.dropout->x.id != x.id) return no("layers are not a chain");
         counts(layer.dropout->tick, layer.dropout->step);
         x = layer.dropout->y;
         inside(x);
       }
-      found_.layers.push_back(layer);
+      found.layers.push_back(layer);
     }
-    if (found_.layers.empty()) return no("no linear layer");
-    const MlpStepOps::Layer& last = found_.layers.back();
+    if (found.layers.empty()) return no("no linear layer");
+    const MlpStepOps::Layer& last = found.layers.back();
     if (last.activation != nullptr || last.dropout != nullptr || last.norm) {
       return no("something follows the last linear layer");
     }
-    for (size_t l = 0; l + 1 < found_.layers.size(); ++l) {
-      if (found_.layers[l].activation == nullptr && !extras_.bare_layers) {
+    for (size_t l = 0; l + 1 < found.layers.size(); ++l) {
+      if (found.layers[l].activation == nullptr && !extras.bare_layers) {
         return no("a hidden layer has no activation");
       }
     }
@@ -132,13 +106,13 @@ class Matcher {
   }
 
   bool loss() {
-    if (extras_.losses && rest_.get<Mse>(found_.ops) != nullptr) {
-      found_.mse = next<Mse>();
+    if (extras.losses && rest.get<Mse>(found.ops) != nullptr) {
+      found.mse = next<Mse>();
       const auto* grad = next<MseGrad>();
-      return loss_of(*found_.mse, found_.mse->target, grad, grad ? grad->target : Value{});
+      return loss_of(*found.mse, found.mse->target, grad, grad ? grad->target : Value{});
     }
-    if (extras_.losses && rest_.get<ElementwiseLoss>(found_.ops) != nullptr) {
-      const ElementwiseLoss& loss = *(found_.elementwise = next<ElementwiseLoss>());
+    if (extras.losses && rest.get<ElementwiseLoss>(found.ops) != nullptr) {
+      const ElementwiseLoss& loss = *(found.elementwise = next<ElementwiseLoss>());
       const auto* grad = next<ElementwiseLossGrad>();
       if (grad != nullptr && (grad->fn != loss.fn || grad->delta != loss.delta ||
                               grad->weights.id != loss.weights.id)) {
@@ -146,115 +120,107 @@ class Matcher {
       }
       return loss_of(loss, loss.target, grad, grad ? grad->target : Value{});
     }
-    found_.xent = next<SoftmaxXent>();
-    if (found_.xent == nullptr) {
-      return no(extras_.losses ? "no loss" : "the loss is no softmax cross-entropy");
+    found.xent = next<SoftmaxXent>();
+    if (found.xent == nullptr) {
+      return no(extras.losses ? "no loss" : "the loss is no softmax cross-entropy");
     }
     const auto* grad = next<SoftmaxXentGrad>();
-    if (!found_.xent->one_hot() || (grad != nullptr && !grad->one_hot())) {
+    if (!found.xent->one_hot() || (grad != nullptr && !grad->one_hot())) {
       return no("classes are weighted or smoothed");
     }
-    return loss_of(*found_.xent, found_.xent->label, grad, grad ? grad->label : Value{});
+    return loss_of(*found.xent, found.xent->label, grad, grad ? grad->label : Value{});
   }
 
   template <typename Loss, typename Grad>
   bool loss_of(const Loss& loss, const Value& target, const Grad* grad, const Value& grad_target) {
     if (grad == nullptr) return no("no gradient of the loss");
-    const ValueId logits = found_.layers.back().linear->y.id, label = found_.targets->y.id;
+    const ValueId logits = found.layers.back().linear->y.id, label = found.targets->y.id;
     if (loss.x.id != logits || grad->x.id != logits || target.id != label ||
         grad_target.id != label || loss.scale != grad->scale) {
       return no("loss and gradient are of different things");
     }
-    if (grad->loss_scale && !extras_.norm) return no("the loss is scaled");
-    found_.loss_scale = grad->loss_scale;
+    if (grad->loss_scale && !extras.norm) return no("the loss is scaled");
+    found.loss_scale = grad->loss_scale;
     counts(loss.tick);
-    dy_ = grad->dx;
-    inside(dy_);
+    dy = grad->dx;
+    inside(dy);
     return true;
   }
 
   bool backward() {
-    for (size_t l = found_.layers.size(); l-- > 0;) {
-      MlpStepOps::Layer& layer = found_.layers[l];
+    for (size_t l = found.layers.size(); l-- > 0;) {
+      MlpStepOps::Layer& layer = found.layers[l];
       if (layer.dropout != nullptr) {
         const auto* op = next<Dropout>();
-        if (op == nullptr || op->x.id != dy_.id || !same_mask(*op, *layer.dropout)) {
+        if (op == nullptr || op->x.id != dy.id || !same_mask(*op, *layer.dropout)) {
           return no("no gradient of the dropout");
         }
-        dy_ = op->y;
-        inside(dy_);
+        dy = op->y;
+        inside(dy);
       }
       if (layer.activation != nullptr) {
         const auto* op = next<ActivationGrad>();
         const Activation& f = *layer.activation;
         const ValueId saved = saves_output(f.kind) ? f.y.id : f.x.id;
-        if (op == nullptr || op->dy.id != dy_.id || op->kind != f.kind ||
+        if (op == nullptr || op->dy.id != dy.id || op->kind != f.kind ||
             op->parameter != f.parameter || op->saved.id != saved) {
           return no("no gradient of the activation");
         }
-        dy_ = op->dx;
-        inside(dy_);
+        dy = op->dx;
+        inside(dy);
       }
-      if (layer.norm && !norm_gradient(layer)) return false;
+      if (layer.norm && !norm_gradient(layer.norm)) return false;
       Value dx;
-      if (l > 0) {
+      if (l > 0 || !found.convolutions.empty()) {
         const auto* op = next<LinearGradX>();
-        if (op == nullptr || op->dy.id != dy_.id || op->w.id != layer.linear->w.id) {
+        if (op == nullptr || op->dy.id != dy.id || op->w.id != layer.linear->w.id) {
           return no("no gradient of a layer's input");
         }
         dx = op->dx;
         inside(dx);
       }
       const auto* op = next<LinearGradW>();
-      if (op == nullptr || op->dy.id != dy_.id || op->x.id != layer.linear->x.id ||
+      if (op == nullptr || op->dy.id != dy.id || op->x.id != layer.linear->x.id ||
           bool(op->db) != bool(layer.linear->b)) {
         return no("no gradient of a layer's weights");
       }
       inside(op->dw);
       inside(op->db);
-      grads_.push_back(op);
-      if (is_used_next(op->dw) && !updates(layer, *op)) return false;
-      dy_ = dx;
+      grads.push_back(op);
+      if (is_used_next(op->dw) && !updates(layer, *layer.linear, *op)) return false;
+      dy = dx;
     }
-    return true;
+    return found.convolutions.empty() || match_convolution_gradients(*this);
   }
 
-  bool norm_gradient(MlpStepOps::Layer& layer) {
-    const MlpStepOps::Norm& norm = layer.norm;
-    if (norm.layer != nullptr) return norm_gradient(layer, *norm.layer, next<LayerNormGrad>());
-    if (norm.group != nullptr) return norm_gradient(layer, *norm.group, next<GroupNormGrad>());
-    return norm_gradient(layer, *norm.batch, next<BatchNormGrad>());
-  }
-  template <typename Op, typename Grad>
-  bool norm_gradient(MlpStepOps::Layer& layer, const Op& op, const Grad* grad) {
-    if (grad == nullptr || grad->x.id != op.x.id || grad->dy.id != dy_.id || !grad->dx ||
-        grad->mean.id != op.mean.id || grad->rstd.id != op.rstd.id ||
-        grad->gamma.id != op.gamma.id || bool(grad->dgamma) != bool(op.gamma) ||
-        bool(grad->dbeta) != bool(op.beta)) {
-      return no("no gradient of a normalisation");
+  bool norm_gradient(MlpStepOps::Norm& norm) {
+    if (norm.layer != nullptr) {
+      return StepMatcher::norm_gradient(norm, *norm.layer, next<LayerNormGrad>());
     }
-    dy_ = grad->dx;
-    for (const Value& each : {grad->dx, grad->dgamma, grad->dbeta}) inside(each);
-    norm_grads_.push_back({&layer, grad->dgamma, grad->dbeta});
-    if (grad->dgamma && is_used_next(grad->dgamma)) return norm_updates(norm_grads_.back());
-    return true;
+    if (norm.group != nullptr) {
+      return StepMatcher::norm_gradient(norm, *norm.group, next<GroupNormGrad>());
+    }
+    return StepMatcher::norm_gradient(norm, *norm.batch, next<BatchNormGrad>());
   }
 
   bool norm() {
-    found_.norm = extras_.norm ? next<GlobalNorm>() : nullptr;
-    if (found_.norm == nullptr) {
-      return !found_.loss_scale || no("a loss scale that nothing takes out");
+    found.norm = extras.norm ? next<GlobalNorm>() : nullptr;
+    if (found.norm == nullptr) {
+      return !found.loss_scale || no("a loss scale that nothing takes out");
     }
-    const GlobalNorm& norm = *found_.norm;
-    if (norm.loss_scale.id != found_.loss_scale.id) return no("loss scales differ");
+    const GlobalNorm& norm = *found.norm;
+    if (norm.loss_scale.id != found.loss_scale.id) return no("loss scales differ");
     size_t count = 0;
-    for (const LinearGradW* grad : grads_) count += grad->db ? 2 : 1;
-    for (const NormGrad& grad : norm_grads_) count += (grad.dgamma ? 1 : 0) + (grad.dbeta ? 1 : 0);
+    for (const LinearGradW* grad : grads) count += grad->db ? 2 : 1;
+    for (const Conv2dGradW* grad : conv_grads) count += grad->db ? 2 : 1;
+    for (const NormGrad& grad : norm_grads) count += (grad.dgamma ? 1 : 0) + (grad.dbeta ? 1 : 0);
     if (count != norm.grads.size()) return no("the norm is not of all gradients");
     for (const Value& grad : norm.grads) {
       bool known = false;
-      for (const LinearGradW* of : grads_) known |= grad.id == of->dw.id || grad.id == of->db.id;
-      for (const NormGrad& of : norm_grads_) {
+      for (const LinearGradW* of : grads) known |= grad.id == of->dw.id || grad.id == of->db.id;
+      for (const Conv2dGradW* of : conv_grads)
+        known |= grad.id == of->dw.id || grad.id == of->db.id;
+      for (const NormGrad& of : norm_grads) {
         known |= grad.id == of.dgamma.id || grad.id == of.dbeta.id;
       }
       if (!known) return no("the norm is not of all gradients");
@@ -265,20 +231,14 @@ class Matcher {
 
   // Matches the updates of layers whose gradients were not used at once, in the same order.
   bool late_updates() {
-    for (size_t l = found_.layers.size(), k = 0; l-- > 0; ++k) {
-      MlpStepOps::Layer& layer = found_.layers[l];
+    for (size_t l = found.layers.size(), k = 0; l-- > 0; ++k) {
+      MlpStepOps::Layer& layer = found.layers[l];
       const bool updated = layer.sgd_w != nullptr || layer.adam_w != nullptr;
-      if (updated && found_.norm != nullptr) return no("an update before the norm");
-      for (const NormGrad& grad : norm_grads_) {
-        const MlpStepOps::Norm& norm = layer.norm;
-        if (grad.layer == &layer && norm.sgd_gamma == nullptr && norm.sgd_beta == nullptr &&
-            norm.adam_gamma == nullptr && norm.adam_beta == nullptr && !norm_updates(grad)) {
-          return false;
-        }
-      }
-      if (!updated && !updates(layer, *grads_[k])) return false;
+      if (updated && found.norm != nullptr) return no("an update before the norm");
+      if (!late_norm_updates(layer.norm)) return false;
+      if (!updated && !updates(layer, *layer.linear, *grads[k])) return false;
     }
-    return true;
+    return match_late_convolution_updates(*this);
   }
 
   static bool same_mask(const Dropout& a, const Dropout& b) {
@@ -287,104 +247,59 @@ class Matcher {
            a.tick.id == b.tick.id;
   }
 
-  bool is_used_next(const Value& grad) const {
-    const auto* sgd = rest_.get<SgdUpdate>(found_.ops);
-    const auto* adam = rest_.get<AdamUpdate>(found_.ops);
-    return (sgd != nullptr && sgd->dw.id == grad.id) || (adam != nullptr && adam->dw.id == grad.id);
-  }
-  bool updates(MlpStepOps::Layer& layer, const LinearGradW& grad) {
-    const Linear& linear = *layer.linear;
-    if (extras_.adam && rest_.get<AdamUpdate>(found_.ops) != nullptr) {
-      layer.adam_w = update(linear.w, grad.dw, first_adam_);
-      if (layer.adam_w != nullptr) counts(layer.adam_w->tick, layer.adam_w->step);
-      if (grad.db) layer.adam_b = update(linear.b, grad.db, first_adam_);
-    } else {
-      layer.sgd_w = update(linear.w, grad.dw, first_sgd_);
-      if (grad.db) layer.sgd_b = update(linear.b, grad.db, first_sgd_);
-    }
-    const bool all = (layer.sgd_w != nullptr && bool(layer.sgd_b) == bool(grad.db)) ||
-                     (layer.adam_w != nullptr && bool(layer.adam_b) == bool(grad.db));
-    const bool one_kind = first_sgd_ == nullptr || first_adam_ == nullptr;
-    if (all && one_kind) return true;
-    return no(extras_.adam ? "the gradients are not used by SGD or Adam as they are"
-                           : "the gradients are not used by SGD as they are");
-  }
-
-  bool norm_updates(const NormGrad& grad) {
-    MlpStepOps::Norm& norm = grad.layer->norm;
-    const bool adam = extras_.adam && rest_.get<AdamUpdate>(found_.ops) != nullptr;
-    const auto one = [&](const Value& w, const Value& dw, const SgdUpdate*& sgd,
-                         const AdamUpdate*& found) {
-      if (!dw) return true;
-      if (adam) {
-        found = update(w, dw, first_adam_);
-        if (found != nullptr) counts(found->tick, found->step);
-      } else {
-        sgd = update(w, dw, first_sgd_);
-      }
-      return found != nullptr || sgd != nullptr;
-    };
-    const bool all = one(norm.gamma(), grad.dgamma, norm.sgd_gamma, norm.adam_gamma) &&
-                     one(norm.beta(), grad.dbeta, norm.sgd_beta, norm.adam_beta);
-    if (all && (first_sgd_ == nullptr || first_adam_ == nullptr)) return true;
-    return no("the gradients of a normalisation are not used by SGD or Adam as they are");
-  }
-
-  template <typename Update>
-  const Update* update(const Value& w, const Value& dw, const Update*& first) {
-    const auto* op = next<Update>();
-    const Value scale = found_.norm != nullptr ? found_.norm->scale : Value{};
-    if (op == nullptr || op->dw.id != dw.id || op->grad_scale.id != scale.id) return nullptr;
-    if ((op->copy ? op->copy.id : op->w.id) != w.id) return nullptr;
-    found_.copies |= bool(op->copy);
-    if (first == nullptr) first = op;
-    counts(op->tick);
-    return alike(*op, *first) ? op : nullptr;
-  }
-  static bool alike(const SgdUpdate& a, const SgdUpdate& b) {
-    return a.momentum == b.momentum && a.weight_decay == b.weight_decay &&
-           a.nesterov == b.nesterov && a.lr.id == b.lr.id && bool(a.m) == bool(b.m);
-  }
-  static bool alike(const AdamUpdate& a, const AdamUpdate& b) {
-    return a.beta1 == b.beta1 && a.beta2 == b.beta2 && a.epsilon == b.epsilon &&
-           a.weight_decay == b.weight_decay && a.decoupled == b.decoupled && a.lr.id == b.lr.id &&
-           a.step.id == b.step.id;
-  }
-
   bool ending() {
-    found_.tick = next<Tick>();
-    if (found_.tick == nullptr) return no("the step does not end with a tick");
-    for (const Value& tick : ticks_) {
-      if (tick.id != found_.tick->tick.id) return no("ops count steps differently");
+    found.tick = next<Tick>();
+    if (found.tick == nullptr) return no("the step does not end with a tick");
+    for (const Value& tick : ticks) {
+      if (tick.id != found.tick->tick.id) return no("ops count steps differently");
     }
-    for (const Value& step : steps_) {
-      if (step.id != steps_.front().id) return no("ops count steps differently");
-      found_.step = step;
+    for (const Value& step : steps) {
+      if (step.id != steps.front().id) return no("ops count steps differently");
+      found.step = step;
     }
     return true;
   }
 
   void inside_only() {
-    for (const ValueId id : found_.inside) {
-      if (!rest_.dead_after(rest_.program.info(id).value, found_.ops)) {
-        no(fmt::format("{} is wanted outside the step", rest_.program.info(id).name));
+    for (const ValueId id : found.inside) {
+      if (!rest.dead_after(rest.program.info(id).value, found.ops)) {
+        no(fmt::format("{} is wanted outside the step", rest.program.info(id).name));
         return;
       }
     }
   }
-
-  const RemainingOps& rest_;
-  MlpStepExtras extras_;
-  MlpStepOps found_;
-  Value dy_;
-  std::vector<const LinearGradW*> grads_;  // from the top down
-  std::vector<NormGrad> norm_grads_;       // in the same order
-  const SgdUpdate* first_sgd_ = nullptr;
-  const AdamUpdate* first_adam_ = nullptr;
-  Values ticks_, steps_;  // counters of the ops
 };
 
 }  // namespace
+
+bool StepMatcher::norm_updates(const NormGrad& grad) {
+  MlpStepOps::Norm& norm = *grad.norm;
+  const bool adam = extras.adam && rest.get<AdamUpdate>(found.ops) != nullptr;
+  const auto one = [&](const Value& w, const Value& dw, const SgdUpdate*& sgd,
+                       const AdamUpdate*& of_adam) {
+    if (!dw) return true;
+    if (adam) {
+      of_adam = update(w, dw, first_adam);
+      if (of_adam != nullptr) counts(of_adam->tick, of_adam->step);
+    } else {
+      sgd = update(w, dw, first_sgd);
+    }
+    return of_adam != nullptr || sgd != nullptr;
+  };
+  const bool all = one(norm.gamma(), grad.dgamma, norm.sgd_gamma, norm.adam_gamma) &&
+                   one(norm.beta(), grad.dbeta, norm.sgd_beta, norm.adam_beta);
+  if (all && (first_sgd == nullptr || first_adam == nullptr)) return true;
+  return no("the gradients of a normalisation are not used by SGD or Adam as they are");
+}
+
+bool StepMatcher::late_norm_updates(const MlpStepOps::Norm& norm) {
+  const bool updated = norm.sgd_gamma != nullptr || norm.sgd_beta != nullptr ||
+                       norm.adam_gamma != nullptr || norm.adam_beta != nullptr;
+  for (const NormGrad& grad : norm_grads) {
+    if (grad.norm == &norm && !updated) return norm_updates(grad);
+  }
+  return true;
+}
 
 MlpStepOps match_mlp_step(const RemainingOps& rest, MlpStepExtras extras) {
   return Matcher(rest, extras).run();

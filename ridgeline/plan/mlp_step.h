@@ -9,8 +9,8 @@ namespace ridgeline {
 
 // A whole training step of a multilayer perceptron, found in a program: two gathers, linear layers
 // with normalisations, activations and dropout between them, a loss, gradients and optimizer
-// updates (each layer's at once, or all after the last gradient), and the tick. Kernels that
-// compute the whole step find it with match_mlp_step.
+// updates (each layer's at once, or all after the last gradient), and the tick. Convolutions may
+// come before the linear layers. Kernels that compute the whole step find it with match_mlp_step.
 struct MlpStepOps {
   // A normalisation of a linear layer's output: over the outputs of a sample (one run, centred or
   // not), or over the batch.
@@ -50,8 +50,19 @@ struct MlpStepOps {
     int64_t in() const { return linear->in(); }
     int64_t out() const { return linear->out(); }
   };
+  // A convolution with batch normalisation, an activation and a maximum over windows that tile the
+  // image behind it, each of which may be absent.
+  struct Convolution {
+    const Conv2d* conv = nullptr;
+    Norm norm{};  // over the batch
+    const Activation* activation = nullptr;
+    const MaxPool* pool = nullptr;
+    const SgdUpdate *sgd_w = nullptr, *sgd_b = nullptr;
+    const AdamUpdate *adam_w = nullptr, *adam_b = nullptr;
+  };
   const Gather *inputs = nullptr, *targets = nullptr;
-  std::vector<Layer> layers;  // from the input up
+  std::vector<Convolution> convolutions;  // from the input up, below the layers
+  std::vector<Layer> layers;              // from the input up
   // One of the three is set; cross-entropy has no class weights and no smoothing.
   const SoftmaxXent* xent = nullptr;
   const Mse* mse = nullptr;
@@ -77,6 +88,7 @@ struct MlpStepExtras {
   bool losses = false;       // of labels or of values
   bool norm = false;         // clipping, and a scale of the loss
   bool norms = false;        // normalisations of layers
+  bool convolutions = false;
 };
 
 // Requires all updates to be of one kind, with the same constants and learning rate.

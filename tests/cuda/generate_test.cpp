@@ -1,5 +1,5 @@
 // Kernels that are generated for a program: their sources compile wherever NVRTC is available, and
-// on a GPU they agree with the oracle for all kinds of perceptrons.
+// on a GPU they agree with the oracle for all kinds of perceptrons and small convolutional nets.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -81,7 +81,22 @@ TEST(Generate, SourcesCompile) {
         .loss_fn = LossFn::quantile},
        Precision::bf16},
       {{.name = "long", .batch = 8192, .widths = {28, 256, 200, 1}, .update = "adam", .mse = true},
-       Precision::bf16}};
+       Precision::bf16},
+      {{.name = "convolutions",
+        .batch = 32,
+        .widths = {0, 10},
+        .update = "momentum",
+        .image = {1, 28, 28},
+        .convolutions = {{.out = 8}, {.out = 16}}},
+       Precision::bf16},
+      {{.name = "normalised convolutions, odd",
+        .batch = 150,
+        .widths = {0, 20, 7},
+        .update = "adam",
+        .image = {2, 11, 13},
+        .convolutions = {{.out = 5, .kernel = 5, .stride = 2, .pad = 2, .pool = 0, .norm = true},
+                         {.out = 12, .kernel = 2, .pad = 0, .norm = true, .bias = false}}},
+       Precision::fp32}};
   for (const auto& [net, precision] : nets) {
     SCOPED_TRACE(net.name);
     const Case c = case_of(net, precision);
@@ -92,6 +107,22 @@ TEST(Generate, SourcesCompile) {
     EXPECT_EQ(compiled.log, "");
     EXPECT_GT(compiled.code.size(), 1000u);
     EXPECT_LE(source.shared_bytes + 1024, Target{}.shared_bytes);
+  }
+}
+
+// Sources of nets with convolutions are written for all kinds of them.
+TEST(Generate, ConvolutionsAreWritten) {
+  const NoDevice device;
+  for (uint32_t seed = 1; seed <= 60; ++seed) {
+    const Precision precision = kPrecisions[seed % 5];
+    const Case c = case_of(random_conv_net(seed, precision), precision);
+    const NetStep step = match_net_step({c.program, 0, device});
+    ASSERT_EQ(step.refusal, "") << seed;
+    const Schedule schedule = choose_schedule(step, {});
+    ASSERT_EQ(schedule.refusal, "") << seed;
+    const Source source = write_source(step, schedule);
+    EXPECT_LE(source.shared_bytes, shared_bytes(step, schedule)) << seed;
+    EXPECT_LT(source.arguments.size(), size_t(kMostArguments));
   }
 }
 
@@ -185,7 +216,8 @@ bool is_bounded(const Case& c) {
 }
 
 // Tests RIDGELINE_RANDOM_NETS networks from RIDGELINE_RANDOM_SEED on, each in one precision.
-void walk_random_nets(cuda::CudaRuntime& gpu, Tiles tiles, int64_t otherwise) {
+void walk_random_nets(cuda::CudaRuntime& gpu, Tiles tiles, int64_t otherwise,
+                      TrainingNet (*make)(uint32_t, Precision) = random_net) {
   const KernelTable table = {cuda::generated_kernel("cuda.program.persistent", tiles)};
   const int64_t count = from_environment("RIDGELINE_RANDOM_NETS", otherwise);
   const int64_t first = from_environment("RIDGELINE_RANDOM_SEED", 1);
@@ -193,7 +225,7 @@ void walk_random_nets(cuda::CudaRuntime& gpu, Tiles tiles, int64_t otherwise) {
   for (int64_t seed = first; seed < first + count; ++seed) {
     const int of = tiles == Tiles::always ? 4 : tiles == Tiles::wide_strips ? 2 : 5;
     const Precision precision = kPrecisions[seed % of];
-    cases.push_back(case_of(random_net(uint32_t(seed), precision), precision));
+    cases.push_back(case_of(make(uint32_t(seed), precision), precision));
   }
   compile_ahead(cases, gpu, tiles);
   int64_t checked = 0;
@@ -238,6 +270,30 @@ TEST_F(CudaGenerate, LongBatchesAgreeWithTheOracle) {
       EXPECT_EQ(exercised["cuda.program.persistent"], 1);
     }
   }
+}
+TEST_F(CudaGenerate, ConvolutionsAgreeWithTheOracle) {
+  const KernelTable table = cuda::generated_kernels();
+  std::vector<Case> cases;
+  for (const Precision precision : kPrecisions) {
+    for (TrainingNet net : conv_nets()) {
+      net.masters = size_of(storage(precision)) == 2 && net.batch > 4;
+      cases.push_back(case_of(net, precision));
+    }
+  }
+  compile_ahead(cases, gpu());
+  size_t checked = 0;
+  for (const Case& c : cases) {
+    SCOPED_TRACE(fmt::format("{} in {}", c.name, name(c.program.precision)));
+    if (!is_bounded(c)) continue;
+    ++checked;
+    Exercised exercised;
+    walk(c, table, gpu(), exercised);
+    EXPECT_EQ(exercised["cuda.program.persistent"], 1);
+  }
+  EXPECT_GE(4 * checked, 3 * cases.size()) << "hardly any net has bounds";
+}
+TEST_F(CudaGenerate, RandomConvolutionsAgreeWithTheOracle) {
+  walk_random_nets(gpu(), Tiles::where_faster, 20, random_conv_net);
 }
 
 }  // namespace

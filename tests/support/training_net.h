@@ -8,7 +8,15 @@
 
 namespace ridgeline::test {
 
-// A perceptron whose training step makes a case.
+// A convolution with square windows, and what follows it.
+struct ConvolutionNet {
+  int64_t out, kernel = 3, stride = 1, pad = 1;
+  int64_t pool = 2;  // 0: none
+  bool norm = false, bias = true, activates = true;
+};
+
+// A perceptron whose training step makes a case; perhaps with convolutions of `image` below it,
+// which then give the first of the widths.
 struct TrainingNet {
   std::string name;
   int64_t batch;
@@ -27,6 +35,8 @@ struct TrainingNet {
   int64_t target_columns = 0;       // values of a sample's target; 0: a label
   std::optional<LossFn> loss_fn{};  // of an elementwise loss
   std::string norm{};               // of hidden layers: layernorm, rmsnorm or batchnorm
+  Image image{};
+  std::vector<ConvolutionNet> convolutions{};
 };
 
 Case training_case(const TrainingNet& net, DType dtype);

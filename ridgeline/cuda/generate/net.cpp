@@ -1,4 +1,4 @@
-#include "ridgeline/cuda/generate/net.h"
+#include "ridgeline/cuda/generate/conv_plan.h"
 
 namespace ridgeline::cuda::generate {
 
@@ -30,22 +30,29 @@ std::string refuse_types(const NetStep& net) {
     return w.w.dtype == kept && bool(w.copy) == net.copies &&
            (b == nullptr || (b->w.dtype == kept && !b->copy));
   };
-  for (const NetLayer& layer : net.layers) {
+  const auto refuse = [&](const auto& layer, const auto& op) -> std::string {
     const bool good = layer.adam_w != nullptr ? fits(*layer.adam_w, layer.adam_b)
                                               : fits(*layer.sgd_w, layer.sgd_b);
     const bool states =
         layer.adam_w != nullptr
             ? layer.adam_w->m.dtype == accumulator && layer.adam_w->v.dtype == accumulator
             : !layer.sgd_w->m || layer.sgd_w->m.dtype == accumulator;
-    if (!good || layer.linear->w.dtype != dtype || layer.linear->y.dtype != dtype) {
+    if (!good || op.w.dtype != dtype || op.y.dtype != dtype) {
       return "wants weights of the values' type, or in fp32 with copies of all but the biases";
     }
     if (!states) return "wants optimizer state in the type of sums";
-    if (!layer.norm) continue;
+    if (!layer.norm) return {};
     for (const Value& parameter : {layer.norm.gamma(), layer.norm.beta()}) {
       if (parameter && parameter.dtype != kept)
         return "wants a normalisation's weights like biases";
     }
+    return {};
+  };
+  for (const NetLayer& layer : net.layers) {
+    if (std::string reason = refuse(layer, *layer.linear); !reason.empty()) return reason;
+  }
+  for (const MlpStepOps::Convolution& layer : net.convolutions) {
+    if (std::string reason = refuse(layer, *layer.conv); !reason.empty()) return reason;
   }
   return {};
 }
@@ -76,7 +83,8 @@ NetStep match_net_step(const RemainingOps& rest) {
                                .floats = true,
                                .losses = true,
                                .norm = true,
-                               .norms = true};
+                               .norms = true,
+                               .convolutions = true};
   NetStep net;
   if (rest.begin != 0) {
     net.refusal = "covers whole programs only";
@@ -92,6 +100,7 @@ NetStep match_net_step(const RemainingOps& rest) {
   } else {
     net.math = *math;
     net.refusal = refuse_types(net);
+    if (net.refusal.empty()) net.refusal = refuse_convolutions(net);
   }
   return net;
 }

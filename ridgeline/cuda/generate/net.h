@@ -11,7 +11,8 @@ enum class Math : uint8_t { bf16, fp16, tf32, fp32, fp64 };
 
 using NetLayer = MlpStepOps::Layer;
 
-// A whole training step of a multilayer perceptron, and the number type it is computed in.
+// A whole training step of a multilayer perceptron, perhaps with convolutions below it, and the
+// number type it is computed in.
 struct NetStep : MlpStepOps {
   Math math = Math::fp32;
 
@@ -20,6 +21,8 @@ struct NetStep : MlpStepOps {
   double scale() const;
   // Values per sample of the target; 0 if it is a label.
   int64_t target_columns() const;
+  // The lowest linear layer whose input gradient is wanted.
+  size_t lowest_gradient() const { return convolutions.empty() ? 1 : 0; }
   bool adam() const { return layers.front().adam_w != nullptr; }
   // The type in which updates keep weights (master weights, or those that products read) and
   // biases.

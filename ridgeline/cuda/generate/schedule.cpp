@@ -179,6 +179,8 @@ size_t shared_bytes(const NetStep& net, const Schedule& schedule) {
   for (const auto* plans : {&schedule.forward, &schedule.backward, &schedule.weights}) {
     for (const ProductPlan& plan : *plans) scratch = std::max(scratch, scratch_bytes(plan, math));
   }
+  scratch = std::max(scratch, conv_scratch_bytes(net, schedule.convolutions));
+  bytes += conv_shared_bytes(net, schedule.convolutions, schedule.blocks);
   return size_t(bytes + scratch + 1024);
 }
 
@@ -208,13 +210,17 @@ void deepen_rings(const NetStep& net, const Target& target, Schedule* schedule) 
   }
 }
 
-Schedule choose_schedule(const NetStep& net, const Target& target, int chain) {
+namespace {
+
+// The best schedule if `others` bytes of shared memory are left to all but convolutions.
+Schedule choose_schedule(const NetStep& net, const Target& target, int chain, int64_t others) {
   constexpr int kWideRows = 0;  // stands for wide strips
   const Math math = net.math;
-  const int layers = int(net.layers.size());
+  const int layers = int(net.layers.size()), lowest_gradient = int(net.lowest_gradient());
   const int64_t batch = net.batch();
   double weight_cycles = 0;
   const auto weights = weight_products(net, target, &weight_cycles);
+  const auto convolutions = conv_plans(net, target.blocks, int64_t(target.shared_bytes) - others);
   Schedule best;
   best.cycles = std::numeric_limits<double>::infinity();
   best.refusal = "wants more shared memory than there is";
@@ -238,6 +244,7 @@ Schedule choose_schedule(const NetStep& net, const Target& target, int chain) {
       now.strips = divide_up(int(batch), 16 * strip_units);
       const int rounds = divide_up(now.strips, now.blocks);
       now.weights = weights;
+      now.convolutions = convolutions;
       now.leaving = target.leaving >= 0             ? target.leaving
                     : target.tiles == Tiles::always ? 50
                                                     : leaving_states(net);
@@ -246,17 +253,18 @@ Schedule choose_schedule(const NetStep& net, const Target& target, int chain) {
         const int64_t in = net.layers[size_t(l)].in(), out = net.layers[size_t(l)].out();
         if (l < first) {
           now.forward.push_back(grid_product(batch, out, in, math, false, target));
-          now.backward.push_back(l > 0 ? grid_product(batch, in, out, math, true, target)
-                                       : ProductPlan{});
+          now.backward.push_back(l >= lowest_gradient
+                                     ? grid_product(batch, in, out, math, true, target)
+                                     : ProductPlan{});
           cycles += now.forward.back().cycles + now.backward.back().cycles;
-          cycles += (l > 0 ? 2 : 1) * (kPhase - kLatency);
+          cycles += (l >= lowest_gradient ? 2 : 1) * (kPhase - kLatency);
         } else {
           const auto product = [&](int64_t columns, int64_t depth, bool shared) {
             return wide ? wide_product(columns, depth, math, shared, now.strips, target)
                         : strip_product(strip_units, columns, depth, math, shared);
           };
           now.forward.push_back(product(out, in, l > first));
-          now.backward.push_back(l > 0 ? product(in, out, true) : ProductPlan{});
+          now.backward.push_back(l >= lowest_gradient ? product(in, out, true) : ProductPlan{});
           now.strip_cycles += rounds * (now.forward.back().cycles + now.backward.back().cycles);
         }
       }
@@ -287,6 +295,21 @@ Schedule choose_schedule(const NetStep& net, const Target& target, int chain) {
                        net.norm == nullptr && target.tickets;
   if (best.refusal.empty()) deepen_rings(net, target, &best);
   return best;
+}
+
+}  // namespace
+
+Schedule choose_schedule(const NetStep& net, const Target& target, int chain) {
+  if (net.convolutions.empty()) return choose_schedule(net, target, chain, 0);
+  Target own = target;
+  // Tiles would take the shared memory that holds the images of convolutions.
+  own.tiles = Tiles::never;
+  Schedule schedule;
+  for (const int64_t others : {16, 32, 64, 128}) {
+    schedule = choose_schedule(net, own, chain, others * 1024);
+    if (schedule.refusal.empty()) break;
+  }
+  return schedule;
 }
 
 }  // namespace ridgeline::cuda::generate

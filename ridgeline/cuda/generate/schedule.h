@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ridgeline/cuda/generate/net.h"
+#include "ridgeline/cuda/generate/conv_plan.h"
 
 namespace ridgeline::cuda::generate {
 
@@ -49,6 +49,7 @@ struct ProductPlan {
 //   3. The gradients of the inputs of layers chain - 1 .. 1, one phase each.
 //   4. The gradients of all weights, and the updates.
 // `chain` may equal the number of layers; the strips then compute only the loss.
+// Convolutions are phases before and after these, see source_conv.cpp.
 struct Schedule {
   int blocks = 0;
   int chain = 0;
@@ -59,7 +60,8 @@ struct Schedule {
   int leaving = 0;          // percent of weights' states that leave the L2 cache first
   // Whether blocks take the next tile of the gradients of weights that is left, instead of turns.
   bool takes_tickets = false;
-  std::vector<ProductPlan> forward, backward, weights;  // by layer; backward[0] is empty
+  std::vector<ProductPlan> forward, backward, weights;  // by layer; backward[0] may be empty
+  std::vector<ConvPlan> convolutions;
   double cycles = 0;
   std::string refusal;
 

@@ -25,12 +25,13 @@ void Writer::lay_out() {
   zero_from_ = size_t(up(int64_t(space_.end()), 256));
   const int64_t in = net_.layers[0].in();
   x_rows_ = up(batch, 64) * depth(in), x_transposed_ = up(in, 64) * transposed_ld();
-  space("Number", "x", 2 * x_rows_, number_bytes(math()));
-  space("Number", "xt", 2 * x_transposed_, number_bytes(math()));
+  const int64_t batches = convolves() ? 1 : 2;  // the next one is gathered meanwhile
+  space("Number", "x", batches * x_rows_, number_bytes(math()));
+  space("Number", "xt", batches * x_transposed_, number_bytes(math()));
   for (size_t l = 0; l < layers_; ++l) {
     const int64_t in_l = net_.layers[l].in();
     numbers(fmt::format("w{}", l), width(l), depth(in_l));
-    if (l > 0) numbers(fmt::format("w{}t", l), in_l, depth(width(l)));
+    if (l >= lowest_gradient()) numbers(fmt::format("w{}t", l), in_l, depth(width(l)));
     numbers(fmt::format("d{}t", l), width(l), transposed_ld());
     if (hidden(l)) numbers(fmt::format("y{}t", l), width(l), transposed_ld());
     if (hidden(l) && !plan_.in_strip(l)) {
@@ -43,7 +44,7 @@ void Writer::lay_out() {
       numbers(fmt::format("n{}", l), batch, depth(width(l)));
     }
   }
-  zero_to_ = size_t(up(int64_t(space_.end()), 256));
+  lay_out_convolutions();
   const int64_t value = value_bytes(math());
   if (plan_.chain == int(layers_)) {
     space("Value", "outputs", up(batch, 64) * up(width(layers_ - 1), 16), value);
@@ -115,7 +116,8 @@ void Writer::lay_out() {
   } else {
     in_shared("i32", "labels", rows, 4);
   }
-  int64_t sums = norm_scratch_bytes(net_, plan_);
+  int64_t sums =
+      std::max(norm_scratch_bytes(net_, plan_), conv_scratch_bytes(net_, plan_.convolutions));
   for (const auto* plans : {&plan_.forward, &plan_.backward, &plan_.weights}) {
     for (const ProductPlan& plan : *plans) sums = std::max(sums, scratch_bytes(plan, math()));
   }
@@ -129,6 +131,7 @@ void Writer::head() {
        plan_.blocks);
   line("#include \"ridgeline/cuda/generate/device/grid_barrier.cuh\"");
   line("#include \"ridgeline/cuda/generate/device/norm.cuh\"");
+  if (convolves()) line("#include \"ridgeline/cuda/generate/device/conv_update.cuh\"");
   line("using namespace ridgeline::generated;");
   line("using M = {};", math_name(math()));
   line("using Number = M::Number;");
@@ -152,6 +155,7 @@ void Writer::head() {
   }
   norm_types();
   optimizer();
+  conv_types();
   line(
       "// What lies in the workspace. Each phase makes one of its own, so that addresses are not "
       "kept through all of them.");
@@ -242,21 +246,19 @@ void Writer::begin() {
     const Value v = net_.adam() ? layer.adam_w->v : Value{};
     weights_.push_back(fmt::format("{{{}, {}, {}, {}, {}}}", of("kept", l),
                                    m ? of("m1_", l) : "nullptr", v ? of("m2_", l) : "nullptr",
-                                   of("w", l), l > 0 ? of("w", l, "t") : "nullptr"));
+                                   of("w", l),
+                                   l >= lowest_gradient() ? of("w", l, "t") : "nullptr"));
     kept_.push_back(
         fmt::format("{}, {}, {}", pointer(w, kept), pointer(m, "Value"), pointer(v, "Value")));
     copies_.push_back(pointer(copy, "Copy"));
   }
   norm_pointers();
   take_targets();
-  line("const auto batch_of = [&](const Places& at, i64 t) {{");
-  line(
-      "  return Gather<M, kBatch, {}, {}, kTransposedLd, {}>{{set, order + first + (begin + t) * "
-      "kBatch,",
-      net_.layers[0].in(), depth(net_.layers[0].in()), sample);
-  line("      {}, {}, {{at.x() + (t & 1) * {}, at.xt() + (t & 1) * {}, 0}}}};",
-       number(net_.inputs->scale), number(net_.inputs->shift), x_rows_, x_transposed_);
-  line("}};");
+  if (convolves()) {
+    conv_pointers();
+  } else {
+    take_batch();
+  }
   line("");
   line("// Operands as products read them, padded with zeros.");
   line("const int thread = block * kThreads + int(threadIdx.x);");
@@ -272,12 +274,28 @@ void Writer::begin() {
     line("take_weights<M, Kept, {}, {}, {}, {}>({}, {}, thread, kBlocks * kThreads);", width(l),
          net_.layers[l].in(), depth(net_.layers[l].in()), depth(width(l)), kept_[l], weights_[l]);
   }
-  line("batch_of(at, 0).run(block * kWarps + warp_of(), kBlocks * kWarps);");
+  if (convolves()) {
+    begin_convolutions();
+  } else {
+    line("batch_of(at, 0).run(block * kWarps + warp_of(), kBlocks * kWarps);");
+  }
   close();
   line("barrier.arrive();");
   line("barrier.wait();");
   line("");
   --indent_;
+}
+
+void Writer::take_batch() {
+  line("const auto batch_of = [&](const Places& at, i64 t) {{");
+  line(
+      "  return Gather<M, kBatch, {}, {}, kTransposedLd, {}>{{set, order + first + (begin + t) * "
+      "kBatch,",
+      net_.layers[0].in(), depth(net_.layers[0].in()),
+      net_.inputs->set.dtype == DType::uint8 ? "u8" : "float");
+  line("      {}, {}, {{at.x() + (t & 1) * {}, at.xt() + (t & 1) * {}, 0}}}};",
+       number(net_.inputs->scale), number(net_.inputs->shift), x_rows_, x_transposed_);
+  line("}};");
 }
 
 void Writer::take_targets() {
@@ -318,12 +336,14 @@ void Writer::step_loop() {
          DropoutMask::stream(mask.layer, 0), number(double(float(mask.p))), number(kept_of(l)),
          mask.sample_offset);
   }
+  if (convolves()) conv_forward();
   for (int l = 0; l < plan_.chain; ++l) forward(size_t(l));
   strips();
   if (normed_below_strips() && !norm_backward_in_strip(size_t(plan_.chain) - 1)) {
     norm_backward_phase(size_t(plan_.chain) - 1);
   }
-  for (size_t l = size_t(plan_.chain); l-- > 1;) backward(l);
+  for (size_t l = size_t(plan_.chain); l-- > lowest_gradient();) backward(l);
+  if (convolves()) conv_backward();
   gradients();
   close();
   line("// Weights and states as the program keeps them.");

@@ -52,6 +52,7 @@ void Writer::gradients() {
     if (scratch_bytes(p, math()) > 0) line("__syncthreads();");
     offset = (offset + p.tiles) % plan_.blocks;
   }
+  if (convolves()) conv_gradients(offset);
   phase();
   // Biases go to the last blocks first, because these most likely have no tile.
   line("const int warp = warp_of(), spare = (kBlocks - 1 - block) * kWarps + kWarps - 1 - warp;");
@@ -72,7 +73,8 @@ void Writer::gradients() {
   line("}}");
   if (net_.norm != nullptr) clip();
   if (net_.norm != nullptr || plan_.late_updates()) late_updates();
-  sync();
+  sync(convolves() ? std::vector<std::string>{"if (t + 1 < args.steps) unfold_images();"}
+                   : std::vector<std::string>{});
 }
 
 int Writer::bias_tasks(size_t l) const {

@@ -31,23 +31,30 @@ std::vector<Writer::Stage> Writer::stages() const {
   }
   for (size_t l = layers_ - 1; l >= lowest_in_strip() && plan_.chain < int(layers_); --l) {
     const ProductPlan& p = plan_.backward[l];
-    const bool below_shared = plan_.in_strip(l - 1);
+    const bool below_shared = l > 0 && plan_.in_strip(l - 1);
+    const int64_t below_ld = l > 0 ? dy_ld(l - 1) : depth(net_.layers[0].in());
     Stage stage;
     stage.name = fmt::format("backward{}", l);
     stage.type = strip_type(shape(p, strip_depth(width(l)), depth(width(l)), true, true), p,
-                            backward_type(l, dy_ld(l - 1)));
+                            backward_type(l, below_ld));
     stage.b = of("w", l, "t");
     std::string rows = "nullptr";
-    if (dy_rows_shared(l - 1)) rows = dy_shared(l - 1);
-    if (dy_rows_global(l - 1)) rows = of("d", l - 1);
-    if (normed(l - 1) && !below_shared) rows = of("n", l - 1);
+    if (l == 0) {
+      rows = of("dx");
+    } else {
+      if (dy_rows_shared(l - 1)) rows = dy_shared(l - 1);
+      if (dy_rows_global(l - 1)) rows = of("d", l - 1);
+      if (normed(l - 1) && !below_shared) rows = of("n", l - 1);
+    }
     stage.a = dy_shared(l);
     stage.registers = 8 * p.nt * (p.ring + p.mt);
-    stage.epilogue = backward_epilogue(l, rows, dy_ld(l - 1), below_shared ? "row" : "0");
+    stage.epilogue = backward_epilogue(l, rows, below_ld, below_shared ? "row" : "0");
     stage.what = fmt::format("the gradient of layer {}'s input", l);
     stage.loss_before = l == layers_ - 1;
-    if (norm_backward_in_strip(l - 1)) stage.then = norm_backward(l - 1, "row", 1, "row", "0");
+    if (l > 0 && norm_backward_in_strip(l - 1))
+      stage.then = norm_backward(l - 1, "row", 1, "row", "0");
     all.push_back(stage);
+    if (l == 0) break;
   }
   return all;
 }
@@ -176,7 +183,7 @@ void Writer::strips() {
     fetch = fetch_at(fmt::format("row + {} * kBlocks", 16 * plan_.strip_units).c_str());
   }
   const bool once = plan_.strips <= plan_.blocks;
-  if (plan_.chain > 0) {
+  if (plan_.chain > 0 || convolves()) {
     sync({begin});
   } else {
     line("{}", begin);
@@ -211,7 +218,11 @@ void Writer::strips() {
   }
   close();
   if (plan_.takes_tickets) line("if (block == 0 && threadIdx.x == 0) *at.tickets() = 0;");
-  gather_next();
+  if (convolves()) {
+    convolve_meanwhile();
+  } else {
+    gather_next();
+  }
   close();
   const bool more = normed_below_strips() && !norm_backward_in_strip(size_t(plan_.chain) - 1);
   sync_before_gradients(plan_.chain <= 1 && !more);

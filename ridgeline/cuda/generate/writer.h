@@ -1,7 +1,7 @@
 #pragma once
 
 // Writes the source of a generated GPU function: source.cpp writes the frame around the steps;
-// source_strips.cpp, source_gradients.cpp and source_norms.cpp write their phases.
+// source_strips.cpp, source_gradients.cpp, source_norms.cpp and source_conv.cpp write their phases.
 
 #include <fmt/format.h>
 
@@ -126,13 +126,18 @@ class Writer {
     return normed(l) && near && !over_batch(net_.layers[l]);
   }
   // Gradients of layer l's outputs are read by rows if one passes through its product.
-  bool dy_rows_shared(size_t l) const { return (l > 0 || normed(l)) && plan_.in_strip(l); }
-  bool dy_rows_global(size_t l) const { return l > 0 && !plan_.in_strip(l); }
-  bool dy_global_of_loss() const { return plan_.chain == int(layers_) && layers_ > 1; }
+  bool dy_rows_shared(size_t l) const {
+    return (l >= lowest_gradient() || normed(l)) && plan_.in_strip(l);
+  }
+  bool dy_rows_global(size_t l) const { return l >= lowest_gradient() && !plan_.in_strip(l); }
+  bool dy_global_of_loss() const {
+    return plan_.chain == int(layers_) && layers_ > lowest_gradient();
+  }
   int64_t dy_ld(size_t l) const {
     return dy_rows_shared(l) ? strip_depth(width(l)) : depth(width(l));
   }
-  size_t lowest_in_strip() const { return std::max<size_t>(size_t(plan_.chain), 1); }
+  size_t lowest_gradient() const { return net_.lowest_gradient(); }
+  size_t lowest_in_strip() const { return std::max(size_t(plan_.chain), lowest_gradient()); }
 
   // Declares a pointer into the workspace.
   void space(const std::string& type, const std::string& name, int64_t count, int64_t bytes) {
@@ -183,6 +188,7 @@ class Writer {
 
   void begin();
 
+  void take_batch();
   void take_targets();
 
   std::string slopes_of(size_t l) const { return slopes(l) ? of("s", l) : "nullptr"; }
@@ -216,10 +222,12 @@ class Writer {
   }
 
   std::string input_rows(size_t l) const {
+    if (l == 0 && convolves()) return "at.x()";
     return l == 0 ? fmt::format("at.x() + (t & 1) * {}", x_rows_) : of("y", l - 1);
   }
   int64_t input_ld(size_t l) const { return l == 0 ? depth(net_.layers[0].in()) : y_ld(l - 1); }
   std::string input_transposed(size_t l) const {
+    if (l == 0 && convolves()) return "at.xt()";
     return l == 0 ? fmt::format("at.xt() + (t & 1) * {}", x_transposed_) : of("y", l - 1, "t");
   }
 
@@ -241,6 +249,7 @@ class Writer {
   }
   // The type for the gradient of layer l's input, which is the output of layer l - 1.
   std::string backward_type(size_t l, int64_t ld) const {
+    if (l == 0) return fmt::format("Backward<M, Convolved, kBatch, 1, {}>", ld);
     if (normed(l - 1)) {
       return fmt::format("NormBackward<M, L{0}, N{0}, kBatch, {1}, {2}>", l - 1, ld,
                          over_batch(net_.layers[l - 1]));
@@ -249,6 +258,10 @@ class Writer {
   }
   std::string backward_epilogue(size_t l, const std::string& rows, int64_t ld,
                                 const char* row) const {
+    if (l == 0) {
+      return fmt::format("{}{{nullptr, nullptr, {{{}, nullptr, 0}}, 1.0}}", backward_type(l, ld),
+                         rows);
+    }
     const size_t below = l - 1;
     if (normed(below)) {
       return fmt::format("{}{{{{{}, {}, {{{}, nullptr, {}}}, {}}}, {}}}", backward_type(l, ld),
@@ -278,18 +291,33 @@ class Writer {
   void backward(size_t l) {
     line("// The gradient of layer {}'s input.", l);
     const ProductPlan& p = plan_.backward[l];
-    const std::string rows = normed(l - 1)           ? of("n", l - 1)
+    const std::string rows = l == 0                  ? of("dx")
+                             : normed(l - 1)         ? of("n", l - 1)
                              : dy_rows_global(l - 1) ? of("d", l - 1)
                                                      : "nullptr";
     open("");
     phase();
     line("{}::run({}, {}, block, kBlocks, sums,", grid(p, dy_ld(l), depth(width(l)), true),
          of("d", l), of("w", l, "t"));
-    line("    {});", backward_epilogue(l, rows, depth(width(l - 1)), "0"));
+    line("    {});", backward_epilogue(l, rows, depth(net_.layers[l].in()), "0"));
     close();
     sync_before_gradients(l == 1 && !normed(0));
-    norm_backward_phase(l - 1);
+    if (l > 0) norm_backward_phase(l - 1);
   }
+
+  // Phases of convolutions, see source_conv.cpp.
+  bool convolves() const { return !net_.convolutions.empty(); }
+  void lay_out_convolutions();
+  void conv_types();
+  void conv_pointers();
+  std::string conv_update(size_t l);
+  std::string images(const char* name, size_t l) const;
+  void for_images(const std::string& what);
+  void begin_convolutions();
+  void conv_forward();
+  void convolve_meanwhile();
+  void conv_backward();
+  void conv_gradients(int offset);
 
   // Passes of normalisations, see source_norms.cpp.
   std::string norm_type(size_t l) const;
@@ -340,7 +368,13 @@ class Writer {
   void wide_strip_products(const std::vector<Stage>& all);
 
   void sync_before_gradients(bool last) {
-    if (!last) return sync();
+    if (last && !convolves()) {
+      sync_with_rates();
+    } else {
+      sync();
+    }
+  }
+  void sync_with_rates() {
     std::string rates;
     if (net_.adam()) {
       const AdamUpdate& o = *net_.layers[0].adam_w;

@@ -237,7 +237,7 @@ struct Backward {
   double kept;
 
   __device__ State prepare(int row, int column) const {
-    State state;
+    State state{};
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       if constexpr (L::kSlopes) {

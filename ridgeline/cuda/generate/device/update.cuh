@@ -263,12 +263,15 @@ struct Tensor {
     if constexpr (Optimizer::kStates > 1) now.s[1] = v[row];
     return now;
   }
-  __device__ void apply(int row, Value g, Now now, const Optimizer& optimizer,
-                        const Rates<Value>& rates) const {
-    if (rates.skip != 0) return;
-    w[row] = Narrow<Kept>::from(optimizer.update(now.w, g, now.s, rates));
+  // Returns the new value.
+  __device__ Value apply(int row, Value g, Now now, const Optimizer& optimizer,
+                         const Rates<Value>& rates) const {
+    if (rates.skip != 0) return now.w;
+    const Kept kept = Narrow<Kept>::from(optimizer.update(now.w, g, now.s, rates));
+    w[row] = kept;
     if constexpr (Optimizer::kStates > 0) m[row] = now.s[0];
     if constexpr (Optimizer::kStates > 1) v[row] = now.s[1];
+    return Value(widen(kept));
   }
 };
 
