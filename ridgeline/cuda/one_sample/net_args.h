@@ -12,9 +12,9 @@
 //
 // Messages: inputs arrive in chunks of 16 bytes, three floats and the number of the request, so
 // that each chunk shows whether it has arrived. Waiting first for a flag and then for the data
-// would take two trips over the bus: on an H200, copying the chunks by TMA once the last one had come
-// took 1 to 4 us longer, and so did looking at one chunk of each warp first. Outputs are returned in slots of 8 bytes, a float and the
-// number.
+// would take two trips over the bus: on an H200, copying the chunks by TMA once the last one had
+// come took 1 to 4 us longer, and so did looking at one chunk of each warp first. Outputs are
+// returned in slots of 8 bytes, a float and the number.
 namespace ridgeline::cuda::one_sample {
 
 inline constexpr int kThreads = 512, kWarps = kThreads / 32;
