@@ -17,12 +17,18 @@ class Matcher : private StepMatcher {
 
  private:
   bool inputs() {
-    found.inputs = next<Gather>();
-    if (found.inputs == nullptr) return no("the step does not begin with a gather");
+    if (const auto* op = extras.convolutions ? next<GatherAugment>() : nullptr) {
+      found.augment = op;
+      found.inputs = Gather{op->set, op->order, op->first, op->tick, op->y, op->scale, op->shift};
+    } else if (const auto* plain = next<Gather>()) {
+      found.inputs = *plain;
+    } else {
+      return no("the step does not begin with a gather");
+    }
     found.targets = next<Gather>();
     if (found.targets == nullptr) return no("no gather of targets");
     const Gather &x = *found.inputs, &target = *found.targets;
-    const bool floats = extras.floats && x.set.dtype == DType::fp32;
+    const bool floats = extras.floats && x.set.dtype == DType::fp32 && found.augment == nullptr;
     const bool values = extras.losses && target.set.dtype == DType::fp32;
     if (!is_float(x.y.dtype) || (!floats && x.set.dtype != DType::uint8)) {
       return no(extras.floats ? "wants samples of uint8 or fp32" : "wants samples of uint8");

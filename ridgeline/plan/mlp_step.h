@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -60,7 +61,9 @@ struct MlpStepOps {
     const SgdUpdate *sgd_w = nullptr, *sgd_b = nullptr;
     const AdamUpdate *adam_w = nullptr, *adam_b = nullptr;
   };
-  const Gather *inputs = nullptr, *targets = nullptr;
+  std::optional<Gather> inputs;            // present in every step
+  const GatherAugment* augment = nullptr;  // null: none; `inputs` has what it shares with a gather
+  const Gather* targets = nullptr;
   std::vector<Convolution> convolutions;  // from the input up, below the layers
   std::vector<Layer> layers;              // from the input up
   // One of the three is set; cross-entropy has no class weights and no smoothing.
@@ -80,7 +83,7 @@ struct MlpStepOps {
 };
 
 // The options that a kernel supports besides bytes with labels, linear layers with an activation
-// after all but the last, softmax cross-entropy and SGD.
+// after all but the last, softmax cross-entropy and SGD. Images of convolutions may be augmented.
 struct MlpStepExtras {
   bool adam = false, dropout = false;
   bool bare_layers = false;  // hidden layers without activation

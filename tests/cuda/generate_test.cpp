@@ -87,6 +87,7 @@ TEST(Generate, SourcesCompile) {
         .widths = {0, 10},
         .update = "momentum",
         .image = {1, 28, 28},
+        .augment = {.seed = 7, .shift = 2, .flip = true},
         .convolutions = {{.out = 8}, {.out = 16}}},
        Precision::bf16},
       {{.name = "normalised convolutions, odd",
@@ -124,6 +125,15 @@ TEST(Generate, ConvolutionsAreWritten) {
     EXPECT_LE(source.shared_bytes, shared_bytes(step, schedule)) << seed;
     EXPECT_LT(source.arguments.size(), size_t(kMostArguments));
   }
+}
+
+// Images are augmented only for convolutions.
+TEST(Generate, AugmentedPerceptronsAreRefused) {
+  const NoDevice device;
+  TrainingNet net{.name = "augmented", .batch = 4, .widths = {30, 3}, .image = {1, 5, 6}};
+  net.augment.shift = 1;
+  const Case c = case_of(net, Precision::fp32);
+  EXPECT_NE(match_net_step({c.program, 0, device}).refusal, "");
 }
 
 // Every position where strips may begin, for many networks: their sources differ; their sums are

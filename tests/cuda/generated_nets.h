@@ -101,10 +101,18 @@ inline std::vector<TrainingNet> conv_nets() {
        .image = {1, 11, 10},
        .convolutions = {{.out = 12, .pool = 0, .norm = true},
                         {.out = 12, .stride = 2, .pool = 0, .norm = true}}},
-      {.name = "two samples to a block, normed",
+      {.name = "shifted and flipped, two steps",
+       .batch = 23,
+       .widths = {0, 6},
+       .steps = 2,
+       .image = {3, 6, 9},
+       .augment = {.seed = 77, .shift = 2, .flip = true},
+       .convolutions = {{.out = 6}}},
+      {.name = "two samples to a block, normed, shifted",
        .batch = 140,
        .widths = {0, 5},
        .image = {1, 5, 6},
+       .augment = {.seed = 5, .shift = 1, .flip = false},
        .convolutions = {{.out = 4, .norm = true}}},
   };
 }
@@ -130,6 +138,7 @@ inline TrainingNet random_conv_net(uint32_t seed, Precision precision) {
     if (conv.norm) net.steps = 1;  // bounds grow beyond all numbers in several
     net.convolutions.push_back(conv);
   }
+  if (!net.floats && below(2) == 0) net.augment = {seed, below(4), below(2) == 0};
   return net;
 }
 

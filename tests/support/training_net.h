@@ -36,6 +36,7 @@ struct TrainingNet {
   std::optional<LossFn> loss_fn{};  // of an elementwise loss
   std::string norm{};               // of hidden layers: layernorm, rmsnorm or batchnorm
   Image image{};
+  Augmentation augment{};  // of the images
   std::vector<ConvolutionNet> convolutions{};
 };
 

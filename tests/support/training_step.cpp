@@ -92,7 +92,13 @@ class TrainingStep {
                     : c_.make("label", DType::int32, {n}, Role::temp, normal(1), classes);
     Gather inputs{images, order, first, c_.tick(), x};
     if (!net_.floats) inputs.scale = 1.0 / 128, inputs.shift = net_.shift;
-    c_.add(inputs);
+    if (net_.augment.shift > 0 || net_.augment.flip) {
+      const Value epoch = c_.make("epoch", DType::int64, {1}, Role::input, constant(3));
+      c_.add(GatherAugment{images, order, first, c_.tick(), epoch, x, inputs.scale, inputs.shift,
+                           net_.image, net_.augment});
+    } else {
+      c_.add(inputs);
+    }
     c_.add(Gather{labels, order, first, c_.tick(), label_});
     return x;
   }

@@ -162,6 +162,10 @@ std::string refuse_convolutions(const NetStep& net) {
   if (net.norm != nullptr && !net.convolutions.empty()) {
     return "takes no clipping or scale of the loss with convolutions";
   }
+  if (net.augment != nullptr &&
+      (net.convolutions.empty() || net.augment->in != net.convolutions[0].conv->shape.in)) {
+    return "augments only the images that a convolution reads";
+  }
   for (const MlpStepOps::Convolution& layer : net.convolutions) {
     const Conv2dShape& shape = layer.conv->shape;
     const Window& window = shape.window;

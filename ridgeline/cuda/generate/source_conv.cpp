@@ -105,7 +105,16 @@ void Writer::conv_pointers() {
   line("const auto fetch_images = [&](i64 t) {{");
   line("  for (int i = 0; i < images; ++i) {{");
   line("    const i64 sample = order[first + (begin + t) * kBatch + block + i * kBlocks];");
-  line("    fetch_sample<{0}>(set + sample * {0}, room + i * {0});", shape.in.numel());
+  const int64_t size = shape.in.numel();
+  if (const GatherAugment* op = net_.augment; op != nullptr) {
+    line("    const u64 stream = {}ull + u64(*{});", streams::kAugment, pointer(op->epoch, "i64"));
+    line("    const Augment how = augment_of({}ull, stream, u64(sample), {}, {});", op->how.seed,
+         op->how.shift, op->how.flip);
+    line("    fetch_augmented<{}, {}, {}>(set + sample * {}, how, room + i * {});", op->in.c,
+         op->in.h, op->in.w, size, size);
+  } else {
+    line("    fetch_sample<{0}>(set + sample * {0}, room + i * {0});", size);
+  }
   line("  }}");
   line("}};");
   line("const auto unfold_images = [&] {{");

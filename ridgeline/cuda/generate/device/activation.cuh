@@ -118,6 +118,17 @@ __device__ inline Words philox(u64 seed, u64 stream, u64 counter) {
   return {{c0, c1, c2, c3}};
 }
 
+// How an image is augmented: the draw of ops/augmentation.h.
+struct Augment {
+  int down, right;
+  bool flip;
+};
+__device__ inline Augment augment_of(u64 seed, u64 stream, u64 sample, u64 shift, bool flip) {
+  const Words words = philox(seed, stream, sample);
+  const auto move = [&](u32 word) { return int(u64(word) * (2 * shift + 1) >> 32) - int(shift); };
+  return {move(words.w[0]), move(words.w[1]), flip && words.w[2] >> 31 != 0};
+}
+
 // Which of four neighbouring elements from `element` on are kept.
 template <bool kAligned>
 __device__ inline void keep_four(bool (&keep)[4], u64 seed, u64 stream, u64 element, float p) {

@@ -18,6 +18,19 @@ __device__ inline void fetch_sample(const Sample* from, Sample* to) {
   }
 }
 
+// Copies an image of bytes as GatherAugment changes it. An axis of one pixel does not move down.
+template <int kChannels, int kHeight, int kWidth>
+__device__ inline void fetch_augmented(const u8* from, const Augment& how, u8* to) {
+  const int down = kHeight > 1 ? how.down : 0;
+#pragma unroll 8
+  for (int i = thread_of(); i < kChannels * kHeight * kWidth; i += kThreads) {
+    const int q = i % kWidth, p = i / kWidth % kHeight, first = i - p * kWidth - q;
+    const int r = p - down, s = (how.flip ? kWidth - 1 - q : q) - how.right;
+    const bool inside = u32(r) < u32(kHeight) && u32(s) < u32(kWidth);
+    to[i] = inside ? from[first + r * kWidth + s] : u8(0);
+  }
+}
+
 // Unfolds a sample of kChannels x kHeight x kWidth numbers into the input of C: value
 // (channel, tap) of a pixel.
 template <typename Math, typename C, int kChannels, int kHeight, int kWidth, int kTapsH, int kTapsW,
