@@ -25,7 +25,7 @@ struct RowsNormArgs {
   float *mean = nullptr, *rstd = nullptr, *running_mean = nullptr, *running_var = nullptr;
   int64_t* batches = nullptr;
   int64_t rows = 0;
-  int c = 0, w = 0;  // w: the width of the images, for a 2 x 2 pool
+  int c = 0, h = 0, w = 0;  // h and w: the image extents, for a 2 x 2 pool
   double epsilon = 0, momentum = 0;
   float* partial = nullptr;  // norm_workspace() bytes
 };
@@ -44,7 +44,7 @@ struct RowsNormGradArgs {
   T* dx = nullptr;  // null if not wanted
   MixedOut<T> dgamma, dbeta;
   int64_t rows = 0;
-  int c = 0, w = 0;
+  int c = 0, h = 0, w = 0;
   float* partial = nullptr;
 };
 

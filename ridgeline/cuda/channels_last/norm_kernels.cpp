@@ -145,7 +145,10 @@ std::unique_ptr<Step> prepare_norm(const Span& span, const Binding& binding, Nor
     args.batches = binding.write(norm.batches).as<int64_t>();
     args.rows = norm.count();
     args.c = int(norm.in.c);
-    if (found.pool != nullptr) args.w = int(found.pool->shape.in.w);
+    if (found.pool != nullptr) {
+      args.h = int(found.pool->shape.in.h);
+      args.w = int(found.pool->shape.in.w);
+    }
     args.epsilon = norm.epsilon;
     args.momentum = norm.momentum;
     args.partial = reinterpret_cast<float*>(binding.workspace());
@@ -245,7 +248,10 @@ std::unique_ptr<Step> prepare_grad(const Span& span, const Binding& binding, Nor
     args.dbeta = write_mixed<T>(binding, norm.dbeta, norm.x.dtype);
     args.rows = norm.n() * norm.in.pixels();
     args.c = int(norm.in.c);
-    if (found.pool != nullptr) args.w = int(found.pool->shape.in.w);
+    if (found.pool != nullptr) {
+      args.h = int(found.pool->shape.in.h);
+      args.w = int(found.pool->shape.in.w);
+    }
     args.partial = reinterpret_cast<float*>(binding.workspace());
     return launch_step(binding, describe(span.op(0)),
                        [args, head, count = sms(binding.runtime())](cudaStream_t stream) {

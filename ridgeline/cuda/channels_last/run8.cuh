@@ -4,7 +4,6 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
-#include <cstring>
 
 // Eight half-precision channels of a pixel (16 bytes), which a thread loads at once.
 namespace ridgeline::cuda {
@@ -23,14 +22,6 @@ struct alignas(16) Run8 {
 template <typename T>
 __device__ Run8<T> load_run(const T* from) {
   return *reinterpret_cast<const Run8<T>*>(from);
-}
-// Loads a run that this op does not need again: its line leaves the L2 cache first.
-template <typename T>
-__device__ Run8<T> load_last_run(const T* from) {
-  const uint4 bits = __ldcs(reinterpret_cast<const uint4*>(from));
-  Run8<T> run;
-  memcpy(&run, &bits, sizeof(run));
-  return run;
 }
 template <typename T>
 __device__ void store_run(T* to, const Run8<T>& run) {
