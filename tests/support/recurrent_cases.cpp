@@ -364,7 +364,7 @@ std::vector<Case> recurrent_cases(DType dtype) {
             recurrent_training_case(dtype, shape, z.extras, z.batch % 2 == 0, z.batch != 3));
       }
     }
-    all.push_back(classifier_case(dtype, {cell, Direction::forward, 1, 1, 1, 1}, {}, -1, 1, false));
+    all.push_back(classifier_case(dtype, {cell, Direction::forward, 1, 1, 1, 1}, {}, -1, 2, false));
     all.push_back(classifier_case(dtype, {cell, Direction::forward, 5, 33, 28, 17},
                                   {true, true, false, true}, -1, 10, true));
     all.push_back(classifier_case(dtype, {cell, Direction::reverse, 4, 5, 3, 70}, {false, false}, 2,
