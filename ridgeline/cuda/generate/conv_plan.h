@@ -31,7 +31,7 @@ struct ConvPlan {
   int64_t out_channels() const { return up_to(out.c, group); }
   int64_t weights() const { return taps() * in_channels(); }  // per output
   int64_t forward_ld(Math math) const;
-  // Of the operand for gradients of inputs, which has `classes`; see device/conv.cuh.
+  // The operand for gradients of inputs has `classes`; see device/conv.cuh.
   int64_t classes() const;
   int64_t backward_ld(int64_t k, Math math) const;
   int64_t backward_values(Math math) const;
