@@ -7,6 +7,7 @@ usage: generality.py RESULT.json [--tool PATH] [--device cuda|cpu] [--precisions
 Ours runs before and after the peers, and the median of both counts. RESULT.json holds a case for each net and
 precision: net, precision, ours_us, of_limit, kernels, peers_us, peer (the fastest), peer_us and ratio (above 1: ours is
 faster); with --device cpu also the machine. Cases that are already in RESULT.json are kept unless they run again.
+A run that is interrupted keeps what it has measured.
 """
 import argparse
 import array
@@ -15,6 +16,7 @@ import math
 import os
 import pathlib
 import random
+import signal
 import statistics
 import struct
 import subprocess
@@ -110,7 +112,11 @@ def peers(options, jobs, folder):
     for peer in which:  # a process each: they do not share a GPU's memory well
         subprocess.run([options.python, HERE / "peers" / "nets.py", jobs_file, out, options.device,
                         str(options.seconds), peer], env=environment, check=False)
-    return [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+
+
+def peers_figures(folder):
+    out = folder / "peers.jsonl"
+    return [json.loads(line) for line in out.read_text().splitlines() if line.endswith("}")] if out.exists() else []
 
 
 def main():
@@ -126,6 +132,7 @@ def main():
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--no-peers", action="store_true", help="ours alone; the peers' figures that are kept stay")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a time limit interrupts, too
     precisions = (options.precisions or ("fp32,tf32,bf16" if options.device == "cuda" else "fp32")).split(",")
     jobs = [{"case": case, "precision": precision} for case in CASES for precision in precisions
             if not options.only or any(text in case["name"] for text in options.only)]
@@ -160,9 +167,14 @@ def main():
         if options.device == "cuda":  # generated kernels are compiled in parallel
             with ThreadPoolExecutor(max(1, (os.cpu_count() or 2) * 3 // 4)) as pool:
                 list(pool.map(compile_one, jobs))
-        run_ours()
-        lines = [] if options.no_peers else peers(options, jobs, folder)
-        run_ours()
+        try:
+            run_ours()
+            if not options.no_peers:
+                peers(options, jobs, folder)
+            run_ours()
+        except KeyboardInterrupt:
+            print("generality: interrupted; keeping what has been measured", file=sys.stderr)
+        lines = peers_figures(folder)
         figures = {key: reports for key, reports in figures.items() if reports}
 
     kept = json.loads(options.result.read_text()) if options.result.exists() else {"cases": []}

@@ -57,6 +57,13 @@ def profile(options, folder, skips):
             "kernels": [[each["kernel"], round(each["us"]["median"], 1)] for each in found["kernels"]]}
 
 
+def keep(options, kept):
+    commit = subprocess.run(["git", "-C", HERE, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    kept.update(net=f"ResNet-9, 3x32x32, batch {options.batch}, {options.precision}, SGD with momentum, random bytes",
+                date=date.today().isoformat(), commit=commit.stdout.strip())
+    options.result.write_text(json.dumps(kept, indent=1) + "\n")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("result", type=pathlib.Path)
@@ -73,12 +80,10 @@ def main():
         write_npy(folder / "x.npy", "|u1", (count, 3, 32, 32), noise.randbytes(count * 3072))
         write_npy(folder / "y.npy", "|u1", (count,), bytes(i % 10 for i in range(count)))
         kept["steps"] = {"resnet9": profile(options, folder, True)}
+        keep(options, kept)
         if not options.once:
             kept["steps"]["without skips"] = profile(options, folder, False)
-    commit = subprocess.run(["git", "-C", HERE, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
-    kept.update(net=f"ResNet-9, 3x32x32, batch {options.batch}, {options.precision}, SGD with momentum, random bytes",
-                date=date.today().isoformat(), commit=commit.stdout.strip())
-    options.result.write_text(json.dumps(kept, indent=1) + "\n")
+            keep(options, kept)
     for step, found in kept["steps"].items():
         print(f"{step:<15} {found['us']:9.1f} us in {len(found['kernels'])} kernels")
 
