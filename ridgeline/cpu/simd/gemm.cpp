@@ -81,10 +81,18 @@ struct ForwardTile {
     }
     store(acc, g.y + at);
     if (g.act == SimdActivation::none || g.act == SimdActivation::relu) return;
-    for (int m = 0; m < kRows; ++m) {
-      for (int j = 0; j < kVectors; ++j) {
-        T* y = g.y + at + m * kPanel<T> + j * lanes;
-        hn::StoreU(activate(d, g.act, hn::LoadU(d, y)), d, y);
+    finish(g.act, g.y + at, kRows, kVectors);
+  }
+
+  // Applies an activation that is not applied in registers. It is not inlined, because the code of
+  // all activations is larger than that of a tile.
+  template <typename T>
+  static HWY_NOINLINE void finish(SimdActivation act, T* y, int rows, int vectors) {
+    const Tag<T> d;
+    for (int m = 0; m < rows; ++m, y += kPanel<T>) {
+      for (int j = 0; j < vectors; ++j) {
+        T* at = y + j * int64_t(hn::Lanes(d));
+        hn::StoreU(activate(d, act, hn::LoadU(d, at)), d, at);
       }
     }
   }
