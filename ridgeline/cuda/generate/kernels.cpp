@@ -111,8 +111,8 @@ std::string generator_support() {
   const Nvrtc& nvrtc = Nvrtc::get();
   if (nvrtc.refusal().empty()) return "NVRTC " + nvrtc.version();
   return fmt::format(
-      "none: {}; without it the training step of a perceptron is several kernels, "
-      "three times slower and more",
+      "none: {}; without it the training step of a perceptron or a small convolutional net is "
+      "several kernels, three times slower and more",
       nvrtc.refusal());
 }
 

@@ -127,6 +127,10 @@ void Writer::lay_out() {
 void Writer::head() {
   std::string net = fmt::format("{}", net_.layers[0].in());
   for (size_t l = 0; l < layers_; ++l) net += fmt::format("-{}", width(l));
+  const size_t convolutions = net_.convolutions.size();
+  if (convolutions > 0) {
+    net = fmt::format("{} convolution{} and {}", convolutions, convolutions > 1 ? "s" : "", net);
+  }
   line("// A training step of {}, {} rows, {}, by {} blocks.", net, net_.batch(), math_name(math()),
        plan_.blocks);
   line("#include \"ridgeline/cuda/generate/device/grid_barrier.cuh\"");
