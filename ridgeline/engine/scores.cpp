@@ -1,6 +1,7 @@
 #include "ridgeline/engine/scores.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <numeric>
 
@@ -57,9 +58,29 @@ uint32_t sort_key(float value) {
   return (bits >> 31) != 0 ? ~bits : bits | 0x8000'0000u;
 }
 
+constexpr int kDigitBits = 11, kDigits = 3;  // of a key of 33 bits
+constexpr size_t kFewKeys = 200;             // std::sort is as fast up to here
+
+// Sorts keys below 2^33 digit by digit, from the lowest: each pass keeps the order of equal digits.
+void sort_keys(std::vector<uint64_t>& keys) {
+  if (keys.size() < kFewKeys) return std::ranges::sort(keys);
+  constexpr uint64_t kMask = (1u << kDigitBits) - 1;
+  std::array<std::array<size_t, kMask + 1>, kDigits> places{};  // first how many, then where
+  for (const uint64_t key : keys) {
+    for (int d = 0; d < kDigits; ++d) ++places[size_t(d)][key >> (d * kDigitBits) & kMask];
+  }
+  std::vector<uint64_t> sorted(keys.size());
+  for (int d = 0; d < kDigits; ++d) {
+    auto& place = places[size_t(d)];
+    std::exclusive_scan(place.begin(), place.end(), place.begin(), size_t{0});
+    for (const uint64_t key : keys) sorted[place[key >> (d * kDigitBits) & kMask]++] = key;
+    keys.swap(sorted);
+  }
+}
+
 // The lowest bit of a key says whether the sample is positive; the score's key is above it.
 double area_of_keys(std::vector<uint64_t>& keys) {
-  std::ranges::sort(keys);
+  sort_keys(keys);
   // Twice the number of pairs of a positive and a negative sample in the right order; ties count
   // once.
   double pairs = 0, negatives = 0, positives = 0;

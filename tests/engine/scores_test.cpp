@@ -32,6 +32,16 @@ TEST(Scores, AreaCountsPairsAndHalfOfTies) {
     }
     EXPECT_NEAR(area_under_curve(scores, positive), area_by_pairs(scores, positive), 1e-12);
   }
+  for (const int samples : {100, 5000}) {  // few and many are sorted in different ways
+    std::vector<float> scores{-INFINITY, INFINITY};
+    std::vector<bool> positive{true, false};
+    while (int(scores.size()) < samples) {
+      const float value = std::ldexp(float(draw()), int(draw() % 200) - 150);  // denormal to large
+      scores.push_back(draw() % 2 == 0 ? value : -value);
+      positive.push_back(draw() % 3 == 0);
+    }
+    EXPECT_NEAR(area_under_curve(scores, positive), area_by_pairs(scores, positive), 1e-12);
+  }
   EXPECT_TRUE(std::isnan(area_under_curve(std::vector<float>{1, 2}, {true, true})));
   EXPECT_EQ(area_under_curve(std::vector<float>{-0.0f, 0.0f}, {true, false}), 0.5);
   EXPECT_TRUE(std::isnan(area_under_curve(std::vector<float>{NAN, 0}, {true, false})));
