@@ -63,7 +63,10 @@ constexpr size_t kFewKeys = 200;             // std::sort is as fast up to here
 
 // Sorts keys below 2^33 digit by digit, from the lowest: each pass keeps the order of equal digits.
 void sort_keys(std::vector<uint64_t>& keys) {
-  if (keys.size() < kFewKeys) return std::ranges::sort(keys);
+  if (keys.size() < kFewKeys) {
+    std::ranges::sort(keys);
+    return;
+  }
   constexpr uint64_t kMask = (1u << kDigitBits) - 1;
   std::array<std::array<size_t, kMask + 1>, kDigits> places{};  // first how many, then where
   for (const uint64_t key : keys) {
