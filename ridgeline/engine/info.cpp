@@ -133,10 +133,11 @@ std::string kernel_list() {
   std::string text = "| kernel | precisions | GPU | traits |\n| --- | --- | --- | --- |\n";
   for (const KernelTable& table : {inference_kernels(), all_kernels()}) {
     for (const Kernel& kernel : table) {
-      if (kernel.converts) continue;
-      text += fmt::format(
-          "| `{}` | {} | {} | {} |\n", kernel.name, to_string(kernel.traits.precisions),
-          kernel.target == Device{}.kind ? "" : gpus_of(kernel.traits), describe(kernel.traits));
+      std::string traits = describe(kernel.traits);
+      if (kernel.converts) traits = "converts formats" + (traits.empty() ? "" : ", " + traits);
+      text +=
+          fmt::format("| `{}` | {} | {} | {} |\n", kernel.name, to_string(kernel.traits.precisions),
+                      kernel.target == Device{}.kind ? "" : gpus_of(kernel.traits), traits);
     }
   }
   return text;
