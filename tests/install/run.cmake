@@ -12,9 +12,10 @@ file(REMOVE_RECURSE ${WORK_DIR})
 step(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${WORK_DIR}/prefix)
 step(${CMAKE_COMMAND} -S ${CONSUMER_DIR} -B ${WORK_DIR}/build -G ${GENERATOR}
      -D CMAKE_PREFIX_PATH=${WORK_DIR}/prefix -D CMAKE_CXX_COMPILER=${CXX}
-     "-DCMAKE_CXX_FLAGS=${FLAGS}")
+     "-DCMAKE_CXX_FLAGS=${FLAGS}" -D EXAMPLES=${EXAMPLES})
 step(${CMAKE_COMMAND} --build ${WORK_DIR}/build)
 step(${WORK_DIR}/build/consumer)
+step(${WORK_DIR}/build/custom_layer)
 if(EXISTS ${WORK_DIR}/prefix/bin/ridgeline)
   step(${WORK_DIR}/prefix/bin/ridgeline --help)
 endif()
