@@ -126,11 +126,15 @@ Model::Model(Graph graph, const Shape& input, DType weights)
   for (const GraphLayer& each : graph_.layers()) layers_.push_back(each.layer);
   outputs_ = std::move(found.outputs);
   first_param_ = std::move(found.first_param);
+  size_t layer = 0;
   for (auto& [name, spec] : found.params) {
+    while (first_param_[layer + 1] == params_.size()) ++layer;
     const DType dtype = spec.kind == ParamKind::counter ? DType::int64 : weights;
     require_host_memory(
         size_t(checked_mul(spec.shape.numel(), int64_t(size_of(dtype)), name.c_str())),
-        "use smaller layers");
+        fmt::format("{} has a {} {}; use smaller layers", graph_.label(int(layer)), spec.suffix,
+                    to_string(spec.shape))
+            .c_str());
     params_.push_back({name, spec.init, spec.fans, HostTensor(dtype, spec.shape), spec.kind});
   }
 }

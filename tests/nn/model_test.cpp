@@ -59,6 +59,15 @@ TEST(Model, NamesTheLayerThatDoesNotFit) {
   test::expect_error(ErrorKind::usage, {"no layers"}, [] { Model({}, {4}); });
 }
 
+TEST(Model, NamesTheLayerThatDoesNotFitIntoMemory) {
+  test::expect_error(ErrorKind::device,
+                     {"wanted", "layer 2 (linear)", "weight [70368744177664, 7]"}, [] {
+                       Model({std::make_shared<LinearLayer>(7), std::make_shared<FlattenLayer>(),
+                              std::make_shared<LinearLayer>(int64_t{1} << 46)},
+                             {3});
+                     });
+}
+
 TEST(Model, InitialiseIsRepeatableAndDiffersByWeight) {
   const auto make = [](uint64_t seed) {
     Model model({std::make_shared<LinearLayer>(4), std::make_shared<LinearLayer>(4)}, {4});
