@@ -69,11 +69,11 @@ constexpr LayerType kTypes[] = {
     {"multiply", JoinLayer::read<JoinKind::multiply>},
     {"mean", JoinLayer::read<JoinKind::mean>},
     {"concat", JoinLayer::read<JoinKind::concat>},
-    {"reshape", ReshapeLayer::read},
-    {"transpose", TransposeLayer::read},
-    {"slice", SliceLayer::read},
-    {"pad", PadLayer::read},
-    {"upsample", UpsampleLayer::read},
+    {"reshape", read_reshape},
+    {"transpose", read_transpose},
+    {"slice", read_slice},
+    {"pad", read_pad},
+    {"upsample", read_upsample},
 };
 
 }  // namespace
