@@ -2,29 +2,9 @@
 
 #include <zlib.h>
 
-#include <stdexcept>
+#include "tests/data/files.h"
 
 namespace ridgeline::data::testing {
-namespace {
-
-std::string deflated(std::string_view bytes) {
-  z_stream stream{};
-  if (deflateInit2(&stream, 9, Z_DEFLATED, -MAX_WBITS, 8, Z_DEFAULT_STRATEGY) != Z_OK) {
-    throw std::runtime_error("deflateInit2");
-  }
-  std::string out(deflateBound(&stream, bytes.size()), '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
-  stream.avail_in = uInt(bytes.size());
-  stream.next_out = reinterpret_cast<Bytef*>(out.data());
-  stream.avail_out = uInt(out.size());
-  const int result = deflate(&stream, Z_FINISH);
-  out.resize(stream.total_out);
-  deflateEnd(&stream);
-  if (result != Z_STREAM_END) throw std::runtime_error("deflate");
-  return out;
-}
-
-}  // namespace
 
 std::string npy_literal(std::string_view descr, std::string_view shape, bool fortran) {
   return "{'descr': '" + std::string(descr) +
@@ -46,7 +26,7 @@ std::string npy(std::string_view literal, std::string_view payload, int version)
 std::string zip(const std::vector<ZipPart>& parts) {
   std::string bytes, directory;
   for (const ZipPart& part : parts) {
-    const std::string packed = part.deflated ? deflated(part.bytes) : part.bytes;
+    const std::string packed = part.deflated ? deflated(part.bytes, 9, -MAX_WBITS) : part.bytes;
     const auto* data = reinterpret_cast<const Bytef*>(part.bytes.data());
     const uint32_t crc = uint32_t(crc32(0, data, uInt(part.bytes.size()))) ^ part.wrong_crc;
     const uint16_t method = part.method == 0xffff ? (part.deflated ? 8 : 0) : part.method;

@@ -50,9 +50,9 @@ std::string read_file(const fs::path& path) {
 
 std::string sha256_of(std::string_view bytes) { return sha256(std::as_bytes(std::span(bytes))); }
 
-std::string gzip(std::string_view bytes) {
+std::string deflated(std::string_view bytes, int level, int window_bits) {
   z_stream stream{};
-  if (deflateInit2(&stream, 6, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY) != Z_OK) {
+  if (deflateInit2(&stream, level, Z_DEFLATED, window_bits, 8, Z_DEFAULT_STRATEGY) != Z_OK) {
     throw std::runtime_error("deflateInit2");
   }
   std::string out(deflateBound(&stream, bytes.size()), '\0');
@@ -66,6 +66,7 @@ std::string gzip(std::string_view bytes) {
   if (result != Z_STREAM_END) throw std::runtime_error("deflate");
   return out;
 }
+std::string gzip(std::string_view bytes) { return deflated(bytes, 6, 16 + MAX_WBITS); }
 
 std::string big_endian(uint32_t word) {
   return {char(word >> 24), char(word >> 16), char(word >> 8), char(word)};

@@ -46,6 +46,8 @@ std::string read_file(const std::filesystem::path& path);
 std::string sha256_of(std::string_view bytes);
 
 std::string gzip(std::string_view bytes);
+// Compresses by zlib's deflate; window_bits chooses the envelope, as in deflateInit2().
+std::string deflated(std::string_view bytes, int level, int window_bits);
 std::string big_endian(uint32_t word);
 std::string idx_header(uint8_t type, const std::vector<uint32_t>& dims);
 
