@@ -22,15 +22,6 @@ std::string_view name(DType dtype) {
   return "unknown";
 }
 
-DType parse_dtype(std::string_view text) {
-  for (const DType dtype : {DType::fp64, DType::fp32, DType::bf16, DType::fp16, DType::int32,
-                            DType::int64, DType::uint8}) {
-    if (text == name(dtype)) return dtype;
-  }
-  throw_error(ErrorKind::usage,
-              "'{}' is not a data type; use fp64, fp32, bf16, fp16, int32, int64 or uint8", text);
-}
-
 double unit_roundoff(DType dtype) {
   switch (dtype) {
     case DType::fp64:

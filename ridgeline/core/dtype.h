@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 #include "ridgeline/core/dtype_enum.h"
 #include "ridgeline/core/error.h"
@@ -11,7 +12,6 @@
 namespace ridgeline {
 
 std::string_view name(DType dtype);
-DType parse_dtype(std::string_view text);  // throws usage
 
 // Half an ulp at 1: the worst relative error of rounding to `dtype`.
 double unit_roundoff(DType dtype);
@@ -27,9 +27,9 @@ constexpr DType dtype_of() {
   if constexpr (std::is_same_v<T, uint8_t>) return DType::uint8;
 }
 
-// Calls f(T{}) with the C++ type of a float dtype: dispatch happens once, when a kernel is
-// prepared.
-template <typename F>
+// Calls f(T{}) with the C++ type of a float dtype, with `Brain` and `Half` for bf16 and fp16:
+// dispatch happens once, when a kernel is prepared.
+template <typename Brain, typename Half, typename F>
 decltype(auto) dispatch_float(DType dtype, F&& f) {
   switch (dtype) {
     case DType::fp64:
@@ -37,12 +37,16 @@ decltype(auto) dispatch_float(DType dtype, F&& f) {
     case DType::fp32:
       return f(float{});
     case DType::bf16:
-      return f(Bf16{});
+      return f(Brain{});
     case DType::fp16:
-      return f(Fp16{});
+      return f(Half{});
     default:
       throw_error(ErrorKind::usage, "{} is not a floating-point type", name(dtype));
   }
+}
+template <typename F>
+decltype(auto) dispatch_float(DType dtype, F&& f) {
+  return dispatch_float<Bf16, Fp16>(dtype, std::forward<F>(f));
 }
 
 }  // namespace ridgeline

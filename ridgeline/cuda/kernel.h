@@ -16,22 +16,10 @@
 // Helpers that the kernel files share.
 namespace ridgeline::cuda {
 
-// Calls f(T{}) with the device type of a float dtype. Dispatch happens once, when a kernel is
-// prepared.
+// Like dispatch_float, with the types of CUDA's headers.
 template <typename F>
 decltype(auto) dispatch_device_float(DType dtype, F&& f) {
-  switch (dtype) {
-    case DType::fp64:
-      return f(double{});
-    case DType::fp32:
-      return f(float{});
-    case DType::bf16:
-      return f(__nv_bfloat16{});
-    case DType::fp16:
-      return f(__half{});
-    default:
-      throw_error(ErrorKind::usage, "{} is not a floating-point type", name(dtype));
-  }
+  return dispatch_float<__nv_bfloat16, __half>(dtype, std::forward<F>(f));
 }
 
 // Like dispatch_device_float, for bf16 and fp16 only.
@@ -160,6 +148,7 @@ inline ActivationFn activation_of(ActivationKind kind) {
       return ActivationFn::sigmoid;
     case ActivationKind::gelu:
       return ActivationFn::gelu;
+    case ActivationKind::none:
     case ActivationKind::silu:
     case ActivationKind::leaky_relu:
     case ActivationKind::elu:

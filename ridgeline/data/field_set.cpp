@@ -168,14 +168,6 @@ Field sequence_field(std::string name, HostTensor timesteps, std::span<const int
   return field;
 }
 
-Field borrowed_sequence(std::string name, const Tensor& timesteps,
-                        std::span<const int64_t> lengths) {
-  Field field = shaped_field(std::move(name), FieldKind::sequence, timesteps);
-  set_lengths(field, lengths);
-  field.values = std::make_shared<MemoryValues>(bytes_of(timesteps), field.row_bytes());
-  return field;
-}
-
 Field load(const Field& field) {
   Buffer bytes(size_t(field.bytes()));
   field.values->read(0, field.rows(), {bytes.data(), bytes.size()});

@@ -59,8 +59,6 @@ Field boolean_field(std::string name, std::span<const uint8_t> values,
 Field text_field(std::string name, std::span<const char> bytes, std::vector<int64_t> offsets);
 // `timesteps` is [all timesteps, ...]; sample i has lengths[i] of them, one sample after another.
 Field sequence_field(std::string name, HostTensor timesteps, std::span<const int64_t> lengths);
-Field borrowed_sequence(std::string name, const Tensor& timesteps,
-                        std::span<const int64_t> lengths);
 
 // Returns the field with its values in memory.
 Field load(const Field& field);

@@ -11,7 +11,6 @@ enum class ResizeFilter {
   area,
 };
 std::string_view name(ResizeFilter filter);
-ResizeFilter parse_resize_filter(std::string_view text);  // throws usage
 
 // The form to which every image of a set is converted.
 struct ImageOptions {

@@ -57,7 +57,6 @@ class Batcher {
   // connection threads.
   void compute(std::span<Job*> jobs, size_t thread);
 
-  bool inlined() const { return inlined_; }
   size_t instances() const { return instances_.size(); }
 
  private:

@@ -23,7 +23,6 @@ class OutputFile {
   // Overwrites the first bytes. Not for stdout or a pipe, which cannot
   // seek.
   void rewrite_begin(std::string_view bytes);
-  bool can_rewrite() const { return renames_; }
   void append_file(const std::filesystem::path& other);
   void finish();
   void keep() { keep_ = true; }
