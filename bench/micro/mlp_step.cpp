@@ -104,10 +104,10 @@ int main(int argc, char** argv) {
   std::printf("%-28s %10s %10s %8s %7s\n", "fp32 training step", "median us", "least us", "GFLOP/s",
               "ceiling");
   const Workload workloads[] = {
-      {"784-128-128-128-10 b32", {784, 128, 128, 128, 10}, 32, simd::SimdActivation::relu},
-      {"784-512-10 b128", {784, 512, 10}, 128, simd::SimdActivation::relu},
-      {"784-512-10 b3000 sigmoid", {784, 512, 10}, 3000, simd::SimdActivation::sigmoid},
-      {"784-1024-1024-1024-10 b32", {784, 1024, 1024, 1024, 10}, 32, simd::SimdActivation::relu},
+      {"784-128-128-128-10 b32", {784, 128, 128, 128, 10}, 32, ActivationKind::relu},
+      {"784-512-10 b128", {784, 512, 10}, 128, ActivationKind::relu},
+      {"784-512-10 b3000 sigmoid", {784, 512, 10}, 3000, ActivationKind::sigmoid},
+      {"784-1024-1024-1024-10 b32", {784, 1024, 1024, 1024, 10}, 32, ActivationKind::relu},
   };
   for (const Workload& work : workloads) run<float>(work, pool, seconds, ceiling32);
   if (argc > 3) {

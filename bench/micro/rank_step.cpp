@@ -98,8 +98,8 @@ class Rank {
       for (float& w : weights_.back()) w = (float(next()) / (1 << 23) - 1) / 28;
       return weights_.back().data();
     };
-    return {{kIn, kHidden, simd::SimdActivation::sigmoid, make(kIn * kHidden), make(kHidden)},
-            {kHidden, kOut, simd::SimdActivation::none, make(kHidden * kOut), make(kOut)}};
+    return {{kIn, kHidden, ActivationKind::sigmoid, make(kIn * kHidden), make(kHidden)},
+            {kHidden, kOut, ActivationKind::none, make(kHidden * kOut), make(kOut)}};
   }
   static void bind(simd::MlpStep<float>& step, Buffer& scratch) {
     scratch = Buffer(step.workspace_bytes());

@@ -6,13 +6,24 @@
 
 namespace ridgeline {
 
+// none: x, for a fused kernel without an activation; no op has it.
 // gelu: x * Phi(x), the exact erf form.  silu: x * sigmoid(x).  leaky_relu: x, or parameter * x
 // below 0.  elu: x, or parameter * (e^x - 1) below 0.  softplus: log(1 + e^x).
 // hardswish: x * min(max(x + 3, 0), 6) / 6.
-enum class ActivationKind { relu, tanh, sigmoid, gelu, silu, leaky_relu, elu, softplus, hardswish };
+enum class ActivationKind : uint8_t {
+  none,
+  relu,
+  tanh,
+  sigmoid,
+  gelu,
+  silu,
+  leaky_relu,
+  elu,
+  softplus,
+  hardswish
+};
 
 const char* name(ActivationKind kind);
-ActivationKind parse_activation(std::string_view text);  // throws usage
 
 // The derivative is taken at the output for relu, tanh and sigmoid, at the input for the others.
 constexpr bool saves_output(ActivationKind kind) {

@@ -72,6 +72,8 @@ std::string describe(const Op& op) {
 
 const char* name(ActivationKind kind) {
   switch (kind) {
+    case ActivationKind::none:
+      return "none";
     case ActivationKind::relu:
       return "relu";
     case ActivationKind::tanh:
@@ -110,17 +112,6 @@ const char* name(LossFn fn) {
       return "quantile";
   }
   return "unknown";
-}
-
-ActivationKind parse_activation(std::string_view text) {
-  using enum ActivationKind;
-  std::string names;
-  for (const ActivationKind kind :
-       {relu, tanh, sigmoid, gelu, silu, leaky_relu, elu, softplus, hardswish}) {
-    if (text == name(kind)) return kind;
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", name(kind));
-  }
-  throw_error(ErrorKind::usage, "'{}' is not an activation; use one of {}", text, names);
 }
 
 const char* name(CellKind cell) {

@@ -75,40 +75,40 @@ TYPED_TEST_SUITE(SimdGemm, Types);
 
 double activation(SimdActivation act, double x) {
   switch (act) {
-    case SimdActivation::none:
+    case ActivationKind::none:
       return x;
-    case SimdActivation::relu:
+    case ActivationKind::relu:
       return x > 0 ? x : 0;
-    case SimdActivation::tanh:
+    case ActivationKind::tanh:
       return std::tanh(x);
-    case SimdActivation::sigmoid:
+    case ActivationKind::sigmoid:
       return 1 / (1 + std::exp(-x));
-    case SimdActivation::gelu:
+    case ActivationKind::gelu:
       return 0.5 * x * std::erfc(-x * M_SQRT1_2);
-    case SimdActivation::silu:
+    case ActivationKind::silu:
       return x / (1 + std::exp(-x));
-    case SimdActivation::leaky_relu:
+    case ActivationKind::leaky_relu:
       return x > 0 ? x : act.parameter * x;
-    case SimdActivation::elu:
+    case ActivationKind::elu:
       return x > 0 ? x : act.parameter * std::expm1(x);
-    case SimdActivation::softplus:
+    case ActivationKind::softplus:
       return std::log1p(std::exp(-std::abs(x))) + std::max(x, 0.0);
-    case SimdActivation::hardswish:
+    case ActivationKind::hardswish:
       return x * std::clamp(x + 3, 0.0, 6.0) / 6;
   }
   return x;
 }
 
-constexpr SimdActivation kActs[] = {SimdActivation::none,
-                                    SimdActivation::relu,
-                                    SimdActivation::tanh,
-                                    SimdActivation::sigmoid,
-                                    SimdActivation::gelu,
-                                    SimdActivation::silu,
-                                    {SimdActivation::leaky_relu, 0.3},
-                                    {SimdActivation::elu, 0.7},
-                                    SimdActivation::softplus,
-                                    SimdActivation::hardswish};
+constexpr SimdActivation kActs[] = {ActivationKind::none,
+                                    ActivationKind::relu,
+                                    ActivationKind::tanh,
+                                    ActivationKind::sigmoid,
+                                    ActivationKind::gelu,
+                                    ActivationKind::silu,
+                                    {ActivationKind::leaky_relu, 0.3},
+                                    {ActivationKind::elu, 0.7},
+                                    ActivationKind::softplus,
+                                    ActivationKind::hardswish};
 
 // Two calls whose ranges meet in the middle, so that cuts at odd rows are covered.
 TYPED_TEST(SimdGemm, ForwardAgreesWithDoubles) {
@@ -132,7 +132,7 @@ TYPED_TEST(SimdGemm, ForwardAgreesWithDoubles) {
           ASSERT_NEAR(z.at(r, o), want, bound) << n << ' ' << in << ' ' << out;
           // No activation is steeper than 1.13 (gelu), but for hardswish; its own error is a few
           // roundings.
-          const double steep = act == SimdActivation::hardswish ? 1.5 : 1.13;
+          const double steep = act == ActivationKind::hardswish ? 1.5 : 1.13;
           ASSERT_NEAR(y.at(r, o), activation(act, want), steep * bound + 6 * kRoundoff<T>)
               << int(act) << ' ' << n << ' ' << in << ' ' << out;
         }
@@ -170,12 +170,12 @@ TYPED_TEST(SimdGemm, InputGradAgreesWithDoublesWholeAndInParts) {
                   saved_panels.data(),
                   in,
                   out,
-                  SimdActivation::tanh,
+                  ActivationKind::tanh,
                   {0, out}},
                  {0, in}, {0, n});
     check(5);
     k.input_grad(
-        {w.data(), dz_panels.data(), part, nullptr, in, out, SimdActivation::none, {0, out / 3}},
+        {w.data(), dz_panels.data(), part, nullptr, in, out, ActivationKind::none, {0, out / 3}},
         {0, in}, {0, n});
     k.input_grad({w.data(),
                   dz_panels.data(),
@@ -183,11 +183,11 @@ TYPED_TEST(SimdGemm, InputGradAgreesWithDoublesWholeAndInParts) {
                   nullptr,
                   in,
                   out,
-                  SimdActivation::none,
+                  ActivationKind::none,
                   {out / 3, out}},
                  {0, in}, {0, n});
     batch_functions<T>().combine(
-        {part, 2, int64_t(stride), saved_panels.data(), dx.data(), in, SimdActivation::tanh},
+        {part, 2, int64_t(stride), saved_panels.data(), dx.data(), in, ActivationKind::tanh},
         {0, in}, {0, n});
     check(6);
   }

@@ -57,7 +57,7 @@ class Trial {
                     {.sgd = {T(kLr), T(kMomentum), T(kDecay), false}});
   }
 
-  // The same step in doubles; updates want().
+  // Makes the step in doubles; updates want().
   double reference() {
     const size_t depth = layers_.size();
     const auto n = size_t(net_.n);
@@ -114,22 +114,22 @@ class Trial {
   int64_t classes() const { return net_.sizes.back(); }
 
   double f(double v) const {
-    if (net_.act == SimdActivation::relu) return v > 0 ? v : 0;
-    if (net_.act == SimdActivation::tanh) return std::tanh(v);
-    if (net_.act == SimdActivation::sigmoid) return 1 / (1 + std::exp(-v));
-    if (net_.act == SimdActivation::silu) return v / (1 + std::exp(-v));
-    if (net_.act == SimdActivation::elu) return v > 0 ? v : net_.act.parameter * std::expm1(v);
+    if (net_.act == ActivationKind::relu) return v > 0 ? v : 0;
+    if (net_.act == ActivationKind::tanh) return std::tanh(v);
+    if (net_.act == ActivationKind::sigmoid) return 1 / (1 + std::exp(-v));
+    if (net_.act == ActivationKind::silu) return v / (1 + std::exp(-v));
+    if (net_.act == ActivationKind::elu) return v > 0 ? v : net_.act.parameter * std::expm1(v);
     return 0.5 * v * std::erfc(-v * M_SQRT1_2);
   }
   double slope(double v) const {
-    if (net_.act == SimdActivation::relu) return v > 0 ? 1 : 0;
-    if (net_.act == SimdActivation::tanh) return 1 - f(v) * f(v);
-    if (net_.act == SimdActivation::sigmoid) return f(v) * (1 - f(v));
-    if (net_.act == SimdActivation::silu) {
+    if (net_.act == ActivationKind::relu) return v > 0 ? 1 : 0;
+    if (net_.act == ActivationKind::tanh) return 1 - f(v) * f(v);
+    if (net_.act == ActivationKind::sigmoid) return f(v) * (1 - f(v));
+    if (net_.act == ActivationKind::silu) {
       const double s = 1 / (1 + std::exp(-v));
       return s * (1 + v * (1 - s));
     }
-    if (net_.act == SimdActivation::elu) return v > 0 ? 1 : net_.act.parameter * std::exp(v);
+    if (net_.act == ActivationKind::elu) return v > 0 ? 1 : net_.act.parameter * std::exp(v);
     return 0.5 * std::erfc(-v * M_SQRT1_2) + v * std::exp(-v * v / 2) / std::sqrt(2 * M_PI);
   }
 
@@ -183,18 +183,18 @@ class Trial {
 };
 
 const Net kNets[] = {
-    {{1, 1}, SimdActivation::relu, 1},
-    {{3, 2}, SimdActivation::relu, 5},
-    {{17, 5, 3}, SimdActivation::relu, 1},
-    {{31, 70, 10}, SimdActivation::relu, 33},
-    {{784, 128, 64, 10}, SimdActivation::relu, 32},
-    {{49, 33, 21, 7}, SimdActivation::tanh, 19},
-    {{20, 37, 100}, SimdActivation::gelu, 50},
-    {{20, 37, 19, 10}, SimdActivation::silu, 33},
-    {{20, 37, 19, 10}, {SimdActivation::elu, 0.7}, 33},
-    {{40, 64, 64, 64, 80}, SimdActivation::relu, 100},
-    {{29, 23, 10}, SimdActivation::sigmoid, 701},
-    {{64, 700, 500, 10}, SimdActivation::relu, 40},  // weights that do not stay in a cache
+    {{1, 1}, ActivationKind::relu, 1},
+    {{3, 2}, ActivationKind::relu, 5},
+    {{17, 5, 3}, ActivationKind::relu, 1},
+    {{31, 70, 10}, ActivationKind::relu, 33},
+    {{784, 128, 64, 10}, ActivationKind::relu, 32},
+    {{49, 33, 21, 7}, ActivationKind::tanh, 19},
+    {{20, 37, 100}, ActivationKind::gelu, 50},
+    {{20, 37, 19, 10}, ActivationKind::silu, 33},
+    {{20, 37, 19, 10}, {ActivationKind::elu, 0.7}, 33},
+    {{40, 64, 64, 64, 80}, ActivationKind::relu, 100},
+    {{29, 23, 10}, ActivationKind::sigmoid, 701},
+    {{64, 700, 500, 10}, ActivationKind::relu, 40},  // weights that do not stay in a cache
 };
 
 template <typename T>
@@ -236,7 +236,7 @@ TYPED_TEST(SimdMlpStep, TakesSmallerBatches) {
   const double bound = 64 * std::numeric_limits<T>::epsilon();
   ThreadPool pool(3);
   for (const int64_t n_max : {10, 100, 1000}) {
-    Trial<T> trial({{21, 34, 10}, SimdActivation::relu, 9});
+    Trial<T> trial({{21, 34, 10}, ActivationKind::relu, 9});
     const double want = trial.reference();
     EXPECT_NEAR(trial.run(pool, n_max).loss, want, bound * 9);
     EXPECT_LE(trial.worst(), bound) << n_max;
@@ -275,7 +275,7 @@ TEST(SimdMlpStepUpdates, UseTheGradientOfEveryRowOfAWideLayer) {
     for (size_t l = 0; l < 2; ++l) {
       Memory& at = memory[l];
       layers.push_back({l == 0 ? kIn : kOut, l == 0 ? kOut : kClasses,
-                        l == 0 ? SimdActivation::relu : SimdActivation::none, at.w.data(),
+                        l == 0 ? ActivationKind::relu : ActivationKind::none, at.w.data(),
                         at.b.data(), at.mw.data(), at.mb.data(), use, at.vw.data(), at.vb.data()});
     }
     ThreadPool pool(threads);

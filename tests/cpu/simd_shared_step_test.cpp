@@ -155,10 +155,10 @@ TYPED_TEST_SUITE(SimdSharedStep, Types);
 TYPED_TEST(SimdSharedStep, IsTheSumOfTheSharesBitForBit) {
   using T = TypeParam;
   const Net nets[] = {
-      {{50, 260, 10}, SimdActivation::sigmoid, {700, 1, 130, 64}},
-      {{37, 29, 23, 5}, SimdActivation::relu, {129, 300}},
-      {{20, 150, 17, 3}, SimdActivation::gelu, {65, 257, 128}},
-      {{12, 4}, SimdActivation::none, {200}},
+      {{50, 260, 10}, ActivationKind::sigmoid, {700, 1, 130, 64}},
+      {{37, 29, 23, 5}, ActivationKind::relu, {129, 300}},
+      {{20, 150, 17, 3}, ActivationKind::gelu, {65, 257, 128}},
+      {{12, 4}, ActivationKind::none, {200}},
   };
   constexpr int kSteps = 6;
   for (const Net& net : nets) {
@@ -222,7 +222,7 @@ class HeldUp {
 // since, and the next one may not be ready.
 TYPED_TEST(SimdSharedStep, ToleratesPreemptedThreads) {
   using T = TypeParam;
-  const Net net{{1, 2}, SimdActivation::none, {1500, 1, 64}};
+  const Net net{{1, 2}, ActivationKind::none, {1500, 1, 64}};
   constexpr int kSteps = 300;
   Replica<T> want(net);
   std::vector<MlpScore> want_scores;
@@ -238,7 +238,7 @@ TYPED_TEST(SimdSharedStep, ToleratesPreemptedThreads) {
 // Threads of one process, which update the same weights.
 TYPED_TEST(SimdSharedStep, ThreadsGiveTheSumOfTheSharesBitForBit) {
   using T = TypeParam;
-  const Net net{{33, 140, 6}, SimdActivation::tanh, {190, 65, 2, 128}};
+  const Net net{{33, 140, 6}, ActivationKind::tanh, {190, 65, 2, 128}};
   constexpr int kSteps = 5;
   Replica<T> want(net), got(net);
   std::vector<MlpScore> want_scores;

@@ -177,10 +177,9 @@ TEST(Collectives, AStepInSharedMemoryComputesTheSame) {
 
 // Shares of m and m + 1 samples, of which the larger, or both, are too large for shared memory.
 TEST(Collectives, AllRanksOrNoneMakeAStepInSharedMemory) {
-  using cpu::simd::SimdActivation;
   const std::vector<cpu::simd::MlpLayer<double>> layers{
-      {36, 400, SimdActivation::relu, nullptr, nullptr},
-      {400, 4, SimdActivation::none, nullptr, nullptr}};
+      {36, 400, ActivationKind::relu, nullptr, nullptr},
+      {400, 4, ActivationKind::none, nullptr, nullptr}};
   const cpu::simd::SharedMlpStep<double> step(layers, 1);
   int64_t most = 1;
   while (step.segment_bytes(most + 1) <= dist::testing::ThreadGroup::kSegment) ++most;

@@ -198,7 +198,7 @@ std::unique_ptr<Step> prepare_grad_x(const Span& span, const Binding& binding) {
   const auto& op = span.get<Conv2dGradX>(0);
   auto step = std::make_unique<SumsStep>(BlockedSumsPart::input_grad(op), op.n(), binding);
   step->part().bind(binding.read(op.dy).as<float>(), binding.read(op.w).as<float>(), nullptr,
-                    simd::SimdActivation::none, binding.write(op.dx).as<float>());
+                    ActivationKind::none, binding.write(op.dx).as<float>());
   return step;
 }
 

@@ -96,7 +96,7 @@ class ForwardStep final : public Step {
     if (ops.conv != nullptr) {
       memory_.conv->bind(binding.read(ops.conv->x).as<float>(),
                          binding.read(ops.conv->w).as<float>(),
-                         binding.read(ops.conv->b).as<float>(), simd::SimdActivation::none,
+                         binding.read(ops.conv->b).as<float>(), ActivationKind::none,
                          binding.write(op.x).as<float>());
     }
     args_.a = binding.write(ops.relu->y).as<float>();

@@ -146,7 +146,7 @@ class BackwardStep final : public Step {
     if (ops.conv_w != nullptr) memory_.conv_w->bind(*ops.conv_w, binding);
     if (ops.conv_x == nullptr) return;
     memory_.conv_x->bind(nullptr, binding.read(ops.conv_x->w).as<float>(), nullptr,
-                         simd::SimdActivation::none, binding.write(ops.conv_x->dx).as<float>());
+                         ActivationKind::none, binding.write(ops.conv_x->dx).as<float>());
   }
 
   void run() override {

@@ -164,6 +164,7 @@ Eltwise eltwise(const Op& op) {
       return {eltwise_relu, float(op.parameter)};
     case ActivationKind::hardswish:
       return {eltwise_hardswish};
+    case ActivationKind::none:
     case ActivationKind::elu:
     case ActivationKind::softplus:
       break;

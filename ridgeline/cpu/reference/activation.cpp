@@ -17,6 +17,8 @@ double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
 double value(ActivationKind kind, double parameter, double x) {
   switch (kind) {
+    case ActivationKind::none:
+      return x;
     case ActivationKind::relu:
       return x < 0 ? 0.0 : x;  // keeps NaN
     case ActivationKind::tanh:
@@ -42,6 +44,8 @@ double value(ActivationKind kind, double parameter, double x) {
 // Returns f' from the saved value: y for relu, tanh and sigmoid, x for the others.
 double derivative(ActivationKind kind, double parameter, double saved) {
   switch (kind) {
+    case ActivationKind::none:
+      return 1.0;
     case ActivationKind::relu:
       return saved > 0 ? 1.0 : 0.0;
     case ActivationKind::tanh:

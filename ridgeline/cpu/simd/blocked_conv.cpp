@@ -110,7 +110,7 @@ HWY_NOINLINE void sum_tile(const BlockedStripArgs& g, int64_t first) {
       }
     }
   }
-  if (g.act == SimdActivation::relu) {
+  if (g.act == ActivationKind::relu) {
     RIDGELINE_UNROLL
     for (int p = 0; p < kPixels; ++p) {
       RIDGELINE_UNROLL
@@ -128,7 +128,7 @@ HWY_NOINLINE void sum_tile(const BlockedStripArgs& g, int64_t first) {
                  y + p * g.y_step + v * g.y_plane);
     }
   }
-  if (g.act != SimdActivation::none && g.act != SimdActivation::relu) finish(g, y, kPixels);
+  if (g.act != ActivationKind::none && g.act != ActivationKind::relu) finish(g, y, kPixels);
 }
 
 using SumTile = void (*)(const BlockedStripArgs&, int64_t);

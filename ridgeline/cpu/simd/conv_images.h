@@ -17,7 +17,7 @@ enum class ConvAlgorithm { direct, winograd1d };  // direct_conv.h, winograd1d_c
 // A convolution with its activation and pool.
 struct ImageConv {
   DirectShape shape;
-  SimdActivation act = SimdActivation::none;
+  SimdActivation act = ActivationKind::none;
   ConvAlgorithm algorithm = ConvAlgorithm::direct;
   bool flipped = false;  // as in arrange_filters; direct only
   Value w, b;

@@ -113,7 +113,7 @@ Kernel chain_kernel() {
 }
 
 ImageConv flipped_conv(const Conv2dGradX& op) {
-  return {flipped(op.shape), SimdActivation::none, ConvAlgorithm::direct, true, op.w, {}};
+  return {flipped(op.shape), ActivationKind::none, ConvAlgorithm::direct, true, op.w, {}};
 }
 
 Kernel grad_x() {

@@ -8,8 +8,8 @@ namespace ridgeline::cpu::simd {
 namespace {
 
 bool increases(SimdActivation act) {
-  return act == SimdActivation::tanh || act == SimdActivation::sigmoid ||
-         act == SimdActivation::softplus;
+  return act == ActivationKind::tanh || act == ActivationKind::sigmoid ||
+         act == ActivationKind::softplus;
 }
 
 // Takes one op after another into layers.
@@ -99,8 +99,8 @@ class OpTaker {
   std::string take(const Activation& op) {
     if (!only_here(op.x) || op.y.dtype != DType::fp32) return "follows no layer alone";
     ConvNetLayer& layer = layers_.back();
-    const bool first = layer.act == SimdActivation::none && !layer.residual;
-    if (!first && (layer.conv == nullptr || layer.after != SimdActivation::none)) {
+    const bool first = layer.act == ActivationKind::none && !layer.residual;
+    if (!first && (layer.conv == nullptr || layer.after != ActivationKind::none)) {
       return "takes one activation";
     }
     (first ? layer.act : layer.after) = simd_activation(op);
@@ -113,7 +113,7 @@ class OpTaker {
                 &other = only_here(op.xs[1]) ? op.xs[0] : op.xs[1];
     if (!only_here(last) || !known(other)) return "adds to what it has just computed";
     ConvNetLayer& layer = layers_.back();
-    if (layer.conv == nullptr || layer.residual || layer.after != SimdActivation::none ||
+    if (layer.conv == nullptr || layer.residual || layer.after != ActivationKind::none ||
         image_of(other) != layer.out()) {
       return "adds once to a convolution of the same image";
     }

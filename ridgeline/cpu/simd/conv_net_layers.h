@@ -27,8 +27,8 @@ struct ConvNetLayer {
   }
   // Whether winograd1d_conv.h computes it: a convolution of a signal over many channels.
   bool winograd1d() const {
-    if (conv == nullptr || residual || after != SimdActivation::none) return false;
-    if (act != SimdActivation::none && act != SimdActivation::relu) return false;
+    if (conv == nullptr || residual || after != ActivationKind::none) return false;
+    if (act != ActivationKind::none && act != ActivationKind::relu) return false;
     const Conv2dShape& s = conv->shape;
     const Slide& right = s.window.w;
     constexpr int64_t kFewest = 32;  // with fewer the bound of a direct sum is too tight
@@ -38,7 +38,7 @@ struct ConvNetLayer {
   }
   Winograd1dShape winograd1d_shape(int64_t images) const {
     const Conv2dShape& s = conv->shape;
-    return {images, s.in.w, nhwc_pixel(s.in.c), s.k, s.window.w.kernel, act == SimdActivation::relu,
+    return {images, s.in.w, nhwc_pixel(s.in.c), s.k, s.window.w.kernel, act == ActivationKind::relu,
             false};
   }
 };

@@ -72,7 +72,7 @@ struct ForwardTile {
     const bool complete = g.depth.end == g.in;
     if (g.z != nullptr || !complete) store(acc, sums);
     if (!complete) return;
-    if (g.act == SimdActivation::relu) {
+    if (g.act == ActivationKind::relu) {
       RIDGELINE_UNROLL
       for (int m = 0; m < kRows; ++m) {
         RIDGELINE_UNROLL
@@ -80,7 +80,7 @@ struct ForwardTile {
       }
     }
     store(acc, g.y + at);
-    if (g.act == SimdActivation::none || g.act == SimdActivation::relu) return;
+    if (g.act == ActivationKind::none || g.act == ActivationKind::relu) return;
     finish(g.act, g.y + at, kRows, kVectors);
   }
 
@@ -168,7 +168,7 @@ struct InputGradTile {
     accumulate<kRows, kVectors, Along::m, T>(
         g.rows.count, g.block + (i - g.column), g.ld,
         g.dz + (panel * g.out + g.rows.first) * kPanel<T> + column, g.rows.next * kPanel<T>, acc);
-    if (g.act == SimdActivation::relu) {
+    if (g.act == ActivationKind::relu) {
       RIDGELINE_UNROLL
       for (int m = 0; m < kRows; ++m) {
         RIDGELINE_UNROLL
@@ -179,7 +179,7 @@ struct InputGradTile {
       }
     }
     ForwardTile::store(acc, g.dx + at);
-    if (g.act == SimdActivation::none || g.act == SimdActivation::relu) return;
+    if (g.act == ActivationKind::none || g.act == ActivationKind::relu) return;
     for (int m = 0; m < kRows; ++m) {
       for (int j = 0; j < kVectors; ++j) {
         const int64_t where = at + m * kPanel<T> + j * lanes;

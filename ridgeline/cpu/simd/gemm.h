@@ -4,6 +4,7 @@
 
 #include "ridgeline/core/thread_pool.h"
 #include "ridgeline/cpu/simd/layout.h"
+#include "ridgeline/ops/activation.h"
 
 // The three products of a linear layer y = x w^T + b, w[out, in] row-major, register-blocked,
 // without packing. Each call computes a sub-range of its result on the calling thread, so that a
@@ -13,26 +14,14 @@ namespace ridgeline::cpu::simd {
 
 // An activation and its parameter (the slope of leaky_relu, the alpha of elu).
 struct SimdActivation {
-  enum Kind : uint8_t {
-    none,
-    relu,
-    tanh,
-    sigmoid,
-    gelu,
-    silu,
-    leaky_relu,
-    elu,
-    softplus,
-    hardswish
-  };
-
-  constexpr SimdActivation(Kind of = none, double with = 0) : kind(of), parameter(with) {}
-  constexpr operator Kind() const { return kind; }  // compares and switches by kind
+  constexpr SimdActivation(ActivationKind of = ActivationKind::none, double with = 0)
+      : kind(of), parameter(with) {}
+  constexpr operator ActivationKind() const { return kind; }  // compares and switches by kind
 
   // The derivative is a function of the input, so a fused layer must keep it.
-  constexpr bool saves_input() const { return kind >= gelu; }
+  constexpr bool saves_input() const { return kind != ActivationKind::none && !saves_output(kind); }
 
-  Kind kind;
+  ActivationKind kind;
   double parameter;
 };
 

@@ -30,27 +30,7 @@ decltype(auto) with_type(DType dtype, F&& f) {
 // Takes an Activation or an ActivationGrad.
 template <typename Op>
 SimdActivation simd_activation(const Op& op) {
-  switch (op.kind) {
-    case ActivationKind::relu:
-      return SimdActivation::relu;
-    case ActivationKind::tanh:
-      return SimdActivation::tanh;
-    case ActivationKind::sigmoid:
-      return SimdActivation::sigmoid;
-    case ActivationKind::gelu:
-      return SimdActivation::gelu;
-    case ActivationKind::silu:
-      return SimdActivation::silu;
-    case ActivationKind::leaky_relu:
-      return {SimdActivation::leaky_relu, op.parameter};
-    case ActivationKind::elu:
-      return {SimdActivation::elu, op.parameter};
-    case ActivationKind::softplus:
-      return SimdActivation::softplus;
-    case ActivationKind::hardswish:
-      return SimdActivation::hardswish;
-  }
-  return SimdActivation::none;
+  return {op.kind, op.parameter};
 }
 
 // With at least this many samples per thread, the threads of a linear layer divide the batch; with

@@ -182,7 +182,7 @@ std::unique_ptr<Step> prepare_backward(const BackwardOps& ops, const Binding& bi
     if (ops.grad_x != nullptr) {
       step.dx = write(ops.grad_x->dx);
       step.input = {read(ops.grad_x->w), step.dy_panels,       step.dx_panels, nullptr, ops.in(),
-                    ops.out(),           SimdActivation::none, {0, ops.out()}};
+                    ops.out(),           ActivationKind::none, {0, ops.out()}};
     }
     if (ops.grad_w != nullptr) {
       WeightGradArgs<T>& w = step.weights;

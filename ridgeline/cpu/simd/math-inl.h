@@ -96,29 +96,29 @@ HWY_INLINE V activate(D d, SimdActivation act, V x) {
   using T = hn::TFromD<D>;
   const V zero = hn::Zero(d);
   switch (act) {
-    case SimdActivation::none:
+    case ActivationKind::none:
       return x;
-    case SimdActivation::relu:
+    case ActivationKind::relu:
       return hn::Max(hn::Zero(d), x);  // in this order, NaN stays NaN on x86
-    case SimdActivation::tanh:
+    case ActivationKind::tanh:
       return HWY_NAMESPACE::tanh(d, x);
-    case SimdActivation::sigmoid:
+    case ActivationKind::sigmoid:
       return sigmoid(d, x);
-    case SimdActivation::gelu: {
+    case ActivationKind::gelu: {
       V density;
       return hn::Mul(x, normal_below(d, x, density));
     }
-    case SimdActivation::silu:
+    case ActivationKind::silu:
       return hn::Mul(x, sigmoid(d, x));
-    case SimdActivation::leaky_relu:
+    case ActivationKind::leaky_relu:
       return hn::IfThenElse(hn::Lt(x, zero), hn::Mul(hn::Set(d, T(act.parameter)), x), x);
-    case SimdActivation::elu: {  // Highway's expm1 loses NaN, so it never gets one
+    case ActivationKind::elu: {  // Highway's expm1 loses NaN, so it never gets one
       const V below = hn::Mul(hn::Set(d, T(act.parameter)), hn::Expm1(d, hn::Min(x, zero)));
       return hn::IfThenElse(hn::Lt(x, zero), below, x);
     }
-    case SimdActivation::softplus:
+    case ActivationKind::softplus:
       return softplus(d, x);
-    case SimdActivation::hardswish: {
+    case ActivationKind::hardswish: {
       const V high = hn::Min(hn::Set(d, T(6)), hn::Add(x, hn::Set(d, T(3))));
       return hn::Mul(x, hn::Mul(hn::Max(zero, high), hn::Set(d, T(1) / T(6))));
     }
@@ -132,33 +132,33 @@ HWY_INLINE V activation_grad(D d, SimdActivation act, V saved, V dy) {
   using T = hn::TFromD<D>;
   const V zero = hn::Zero(d);
   switch (act) {
-    case SimdActivation::none:
+    case ActivationKind::none:
       return dy;
-    case SimdActivation::relu:
+    case ActivationKind::relu:
       return hn::IfThenElseZero(hn::Gt(saved, hn::Zero(d)), dy);
-    case SimdActivation::tanh:
+    case ActivationKind::tanh:
       return hn::Mul(dy, hn::NegMulAdd(saved, saved, hn::Set(d, T(1))));
-    case SimdActivation::sigmoid:
+    case ActivationKind::sigmoid:
       return hn::Mul(dy, hn::Mul(saved, hn::Sub(hn::Set(d, T(1)), saved)));
-    case SimdActivation::gelu: {  // Phi(x) + x phi(x)
+    case ActivationKind::gelu: {  // Phi(x) + x phi(x)
       V density;
       const V below = normal_below(d, saved, density);
       const V scaled = hn::Mul(saved, hn::Set(d, T(0.3989422804014327)));
       return hn::Mul(dy, hn::MulAdd(scaled, density, below));
     }
-    case SimdActivation::silu: {  // s + x s (1 - s)
+    case ActivationKind::silu: {  // s + x s (1 - s)
       const V s = sigmoid(d, saved);
       return hn::Mul(dy, hn::MulAdd(hn::Mul(saved, s), sigmoid(d, hn::Neg(saved)), s));
     }
-    case SimdActivation::leaky_relu:
+    case ActivationKind::leaky_relu:
       return hn::IfThenElse(hn::Gt(saved, zero), dy, hn::Mul(hn::Set(d, T(act.parameter)), dy));
-    case SimdActivation::elu: {
+    case ActivationKind::elu: {
       const V below = hn::Mul(hn::Set(d, T(act.parameter)), exp_negative(d, hn::Min(zero, saved)));
       return hn::IfThenElse(hn::Gt(saved, zero), dy, hn::Mul(dy, below));
     }
-    case SimdActivation::softplus:
+    case ActivationKind::softplus:
       return hn::Mul(dy, sigmoid(d, saved));
-    case SimdActivation::hardswish: {
+    case ActivationKind::hardswish: {
       const V three = hn::Set(d, T(3));
       const V inner = hn::MulAdd(saved, hn::Set(d, T(1) / T(3)), hn::Set(d, T(0.5)));
       const V slope = hn::IfThenElse(hn::Gt(saved, three), hn::Set(d, T(1)), inner);

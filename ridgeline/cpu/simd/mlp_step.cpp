@@ -60,8 +60,8 @@ void MlpStep<T>::lay_out(int64_t n_max) {
     o.z_panels = layer.act.saves_input() ? take(shared, outputs) : 0;
     o.dz_panels = take(shared, outputs);
     // Gradients of tanh and sigmoid need y before dropout.
-    const bool keeps_y = layer.drops() && (layer.act == SimdActivation::tanh ||
-                                           layer.act == SimdActivation::sigmoid);
+    const bool keeps_y = layer.drops() && (layer.act == ActivationKind::tanh ||
+                                           layer.act == ActivationKind::sigmoid);
     o.dropped_panels = keeps_y ? take(shared, outputs) : o.y_panels;
     o.keep_panels = layer.drops() ? take(shared, outputs) : 0;
     o.x = take(copies, size_t(n * padded_ld<T>(layer.in)));
@@ -173,9 +173,9 @@ void MlpStep<T>::split_forward(const Frame& f, const Member& m, const Chunk& c, 
                        padded_ld<T>(layer.in));
     float* const y = m.ours(offsets_[l].y_panels);
     float* const sums = z != nullptr ? z : y;
-    const bool rectified = layer.act == SimdActivation::relu;
+    const bool rectified = layer.act == ActivationKind::relu;
     blocks.forward(layer.w, layer.b, rectified, sums, c.weights());
-    if (rectified || layer.act == SimdActivation::none) return;
+    if (rectified || layer.act == ActivationKind::none) return;
     for (int64_t p = 0; p < panels_of<T>(c.n); ++p) {
       const int64_t at = (p * layer.out + blocks.rows.begin) * kPanel<T>;
       f.batch_kernels.activate(layer.act, sums + at, y + at,

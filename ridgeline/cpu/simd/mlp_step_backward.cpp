@@ -32,7 +32,7 @@ void MlpStep<T>::input_grad(const Frame& f, const Member& m, const Chunk& c, siz
   const MlpLayer<T>& layer = layers_[l];
   const MlpLayer<T>& below = layers_[l - 1];
   InputGradArgs<T> args{layer.w,   m.ours(offsets_[l].dz_panels), nullptr,       nullptr, layer.in,
-                        layer.out, SimdActivation::none,          {0, layer.out}};
+                        layer.out, ActivationKind::none,          {0, layer.out}};
   Range rows{0, layer.in};
   if (whole_sums(m, l)) {
     rows = own(layer.in, m);
@@ -149,7 +149,7 @@ void MlpStep<T>::weight_grad(const Frame& f, const Member& m, const Chunk& c, si
   args.db = layer.b != nullptr ? m.ours(offsets_[l].db) : nullptr;
   args.first = c.first;
   args.last = c.last;
-  args.sparse = layer.act == SimdActivation::relu;
+  args.sparse = layer.act == ActivationKind::relu;
   args.sparse_scratch = m.ours(sparse_);
   args.update = !by_batch_ && layer.use == GradientUse::sgd;
   args.sgd = f.iteration.sgd;

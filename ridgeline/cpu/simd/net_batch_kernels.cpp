@@ -215,8 +215,8 @@ class NetBatchStep final : public Step {
     one.args.in = one.args.x_stride = op.in();
     one.args.out = one.args.y_stride = op.out();
     if (layer.activation != nullptr) one.act = simd_activation(*layer.activation);
-    one.args.relu = one.act == SimdActivation::relu;
-    if (one.args.relu) one.act = SimdActivation::none;
+    one.args.relu = one.act == ActivationKind::relu;
+    if (one.args.relu) one.act = ActivationKind::none;
     layers_.push_back(one);
     return packed + f.packed(op.in(), op.out());
   }
@@ -259,7 +259,7 @@ class NetBatchStep final : public Step {
       args.samples = count;
       args.backward = backward;
       f.multiply_many(args);
-      if (layers_[l].act != SimdActivation::none)
+      if (layers_[l].act != ActivationKind::none)
         f.activate(layers_[l].act, y, y, count * args.out);
       x = y;
     }

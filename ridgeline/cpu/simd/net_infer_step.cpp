@@ -142,7 +142,7 @@ class NetInferStep final : public Step {
       now.backward = backward_;
       now.panels = split(panels, thread, team);
       const Range outputs = f.multiply(now);
-      for (int64_t i = 0; act != SimdActivation::none && i < now.samples; ++i) {
+      for (int64_t i = 0; act != ActivationKind::none && i < now.samples; ++i) {
         float* y = now.y + i * now.y_stride + outputs.begin;
         f.activate(act, y, y, outputs.end - outputs.begin);
       }
@@ -253,7 +253,7 @@ class NetInferStep final : public Step {
         f.multiply(now);
         for (int64_t b = 0; !now.relu && b < now.samples; ++b) {
           float* y = now.y + b * now.y_stride;
-          f.activate(SimdActivation::tanh, y, y, now.out);
+          f.activate(ActivationKind::tanh, y, y, now.out);
         }
         now.more = now.y;
         now.more_stride = now.y_stride;

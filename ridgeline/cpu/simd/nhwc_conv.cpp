@@ -150,9 +150,9 @@ void convolve(const NhwcArgs& g, Range tiles, Range panels) {
   const Image out = g.shape.out();
   const Slide &down = g.shape.window.h, &right = g.shape.window.w;
   const NhwcEpilogue& e = g.epilogue;
-  const bool simple = e.residual == nullptr && e.after == SimdActivation::none &&
-                      (e.act == SimdActivation::none || e.act == SimdActivation::relu);
-  const bool relu = simple && e.act == SimdActivation::relu;
+  const bool simple = e.residual == nullptr && e.after == ActivationKind::none &&
+                      (e.act == ActivationKind::none || e.act == ActivationKind::relu);
+  const bool relu = simple && e.act == ActivationKind::relu;
   const int64_t taps = g.run_count * g.run;
   const int64_t pixels = g.images * out.pixels(), most = tile(g.shape.k);
   const int64_t all = (pixels + most - 1) / most;
@@ -238,9 +238,9 @@ void depthwise(const NhwcArgs& g, Range rows) {
   const Image out = g.shape.out();
   const Slide &down = g.shape.window.h, &right = g.shape.window.w;
   const NhwcEpilogue& e = g.epilogue;
-  const bool simple = e.residual == nullptr && e.after == SimdActivation::none &&
-                      (e.act == SimdActivation::none || e.act == SimdActivation::relu);
-  const bool relu = simple && e.act == SimdActivation::relu;
+  const bool simple = e.residual == nullptr && e.after == ActivationKind::none &&
+                      (e.act == ActivationKind::none || e.act == ActivationKind::relu);
+  const bool relu = simple && e.act == ActivationKind::relu;
   const bool three = right.kernel == 3 && right.dilation == 1 && right.stride <= 2;
   const int64_t stride = three ? right.stride : 0;
   for (int64_t at = rows.begin; at < rows.end; ++at) {

@@ -91,13 +91,13 @@ AddRuns<T> short_rows(int64_t rows, int64_t elements) {
 }
 
 // Returns f' at y, for activations that do not decrease.
-template <SimdActivation::Kind kAct, class D, class V = hn::Vec<D>>
+template <ActivationKind kAct, class D, class V = hn::Vec<D>>
 HWY_INLINE V slope_at(D d, V y) {
   const V one = hn::Set(d, hn::TFromD<D>(1));
-  if constexpr (kAct == SimdActivation::relu)
+  if constexpr (kAct == ActivationKind::relu)
     return hn::IfThenElseZero(hn::Gt(y, hn::Zero(d)), one);
-  if constexpr (kAct == SimdActivation::tanh) return hn::NegMulAdd(y, y, one);
-  if constexpr (kAct == SimdActivation::sigmoid) return hn::NegMulAdd(y, y, y);
+  if constexpr (kAct == ActivationKind::tanh) return hn::NegMulAdd(y, y, one);
+  if constexpr (kAct == ActivationKind::sigmoid) return hn::NegMulAdd(y, y, y);
   return one;
 }
 
@@ -154,7 +154,7 @@ void fill_map(const PoolSparseGradArgs<T>& g, int64_t image) {
 
 // Finds, for each window of a vector (side by side in rows p and p + 1), the pixel that receives
 // its gradient (0 to 3, row by row), and that gradient.
-template <SimdActivation::Kind kAct, typename T>
+template <ActivationKind kAct, typename T>
 void find_pixels(const PoolSparseGradArgs<T>& g, const T* upper, const T* dy, T* pixel, T* value) {
   const Tag<T> d;
   const int64_t lanes = int64_t(hn::Lanes(d)), planes = g.n * g.shape.k, out_w = g.shape.out_w();
@@ -178,7 +178,7 @@ void find_pixels(const PoolSparseGradArgs<T>& g, const T* upper, const T* dy, T*
   }
   const Vec<T> most = hn::IfThenElse(down, below, above);
   const Vec<T> up = hn::LoadU(d, dy);
-  if constexpr (kAct == SimdActivation::relu) {  // not times 0, which would pass a NaN on
+  if constexpr (kAct == ActivationKind::relu) {  // not times 0, which would pass a NaN on
     hn::StoreU(hn::IfThenElseZero(hn::Gt(most, hn::Zero(d)), up), d, value);
   } else {
     hn::StoreU(hn::Mul(up, slope_at<kAct>(d, most)), d, value);
@@ -187,7 +187,7 @@ void find_pixels(const PoolSparseGradArgs<T>& g, const T* upper, const T* dy, T*
 
 // Makes the runs of an output of an image over its windows; for dx, they are appended to the lists
 // of each window and its rows. There are no branches, because the largest pixel is unpredictable.
-template <SimdActivation::Kind kAct, bool kLists, typename T>
+template <ActivationKind kAct, bool kLists, typename T>
 void find_runs(const PoolSparseGradArgs<T>& g, int64_t image, int64_t o,
                const PoolSparseScratch<T>& own) {
   using Place = decltype(ScaledRun<T>::place);
@@ -229,14 +229,14 @@ using FindRuns = void (*)(const PoolSparseGradArgs<T>&, int64_t, int64_t,
 template <bool kLists, typename T>
 FindRuns<T> find_runs_of(SimdActivation act) {
   switch (act) {
-    case SimdActivation::relu:
-      return find_runs<SimdActivation::relu, kLists, T>;
-    case SimdActivation::tanh:
-      return find_runs<SimdActivation::tanh, kLists, T>;
-    case SimdActivation::sigmoid:
-      return find_runs<SimdActivation::sigmoid, kLists, T>;
+    case ActivationKind::relu:
+      return find_runs<ActivationKind::relu, kLists, T>;
+    case ActivationKind::tanh:
+      return find_runs<ActivationKind::tanh, kLists, T>;
+    case ActivationKind::sigmoid:
+      return find_runs<ActivationKind::sigmoid, kLists, T>;
     default:
-      return find_runs<SimdActivation::none, kLists, T>;
+      return find_runs<ActivationKind::none, kLists, T>;
   }
 }
 

@@ -40,12 +40,12 @@ struct GradX {
                                     nullptr,
                                     s.in,
                                     s.gate_rows(),
-                                    SimdActivation::none,
+                                    ActivationKind::none,
                                     {0, s.gate_rows()}};
         gemm_functions<T>().input_grad(args, {0, s.in}, mine);
       }
       if (D > 1) {
-        batch.combine({parts, D, part_size(), parts, parts, s.in, SimdActivation::none}, {0, s.in},
+        batch.combine({parts, D, part_size(), parts, parts, s.in, ActivationKind::none}, {0, s.in},
                       mine);
       }
       batch.from_panels(parts, s.in, dx, s.in, mine, {0, s.in});

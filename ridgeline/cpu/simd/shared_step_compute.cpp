@@ -94,7 +94,7 @@ void SharedMlpStep<T>::add_gradients(const Share& s, Worker& w, int64_t chunk, s
   args.db = l.b != nullptr ? s.at(offsets_[layer].db) : nullptr;
   args.first = chunk == 0;
   args.last = chunk + 1 == s.chunks;
-  args.sparse = l.act == SimdActivation::relu;
+  args.sparse = l.act == ActivationKind::relu;
   args.sparse_scratch = w.scratch + sparse_;
   gemm_functions<T>().weight_grad(args, rows, {0, l.in});
 }

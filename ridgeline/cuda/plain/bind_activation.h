@@ -5,7 +5,9 @@
 
 namespace ridgeline::cuda {
 
-constexpr ElementwiseFn elementwise_fn(ActivationKind kind) { return ElementwiseFn(int(kind)); }
+// No op has ActivationKind::none, which ElementwiseFn lacks.
+constexpr ElementwiseFn elementwise_fn(ActivationKind kind) { return ElementwiseFn(int(kind) - 1); }
+static_assert(elementwise_fn(ActivationKind::relu) == ElementwiseFn::relu);
 static_assert(elementwise_fn(ActivationKind::gelu) == ElementwiseFn::gelu);
 static_assert(elementwise_fn(ActivationKind::elu) == ElementwiseFn::elu);
 static_assert(elementwise_fn(ActivationKind::hardswish) == ElementwiseFn::hardswish);
