@@ -193,7 +193,7 @@ class Model {
   std::vector<float> predict(const Array& samples);
   // Writes the same to memory of the caller, which holds samples x outputs().
   void predict(const Array& samples, std::span<float> out);
-  // The same where samples, answers or both lie on the GPU that the model computes on: `out` is
+  // Predicts where samples, answers or both lie on the GPU that the model computes on: `out` is
   // memory of `gpu` (-1: of the host). Answers on a GPU may still be under way when it returns.
   void predict(const Array& samples, float* out, int gpu);
   GpuQueue queue();
@@ -203,8 +203,8 @@ class Model {
   // Throws usage for a model of a named set, whose samples are no arrays.
   Evaluation evaluate(const Samples& samples);
 
-  // An ONNX file as a model. `input_shape` is needed where the file leaves it open; `classes`: its
-  // outputs are logits of classes. Throws model for what our layers do not express.
+  // Reads an ONNX file as a model. `input_shape` is needed where the file leaves it open; `classes`
+  // says that its outputs are logits of classes. Throws model for what our layers do not express.
   static Model from_onnx(const std::filesystem::path& file,
                          const std::vector<int64_t>& input_shape = {}, bool classes = false,
                          const DeviceOptions& options = {});
@@ -212,7 +212,7 @@ class Model {
   std::string to_onnx(int64_t opset = 17, bool half_weights = false,
                       std::vector<std::string>* warnings = nullptr) const;
 
-  // Plans made so far are forgotten: the memory of weights() was written to.
+  // Forgets the plans made so far: call it after writing to the memory of weights().
   void weights_changed();
 
   // Views of the weights in the order of the layers. The memory stays the same for as long as the
@@ -252,10 +252,10 @@ class Predictor {
   int64_t codes() const;         // samples are codes below this; 0: they are numbers
   const std::vector<int64_t>& input_shape() const;
   int64_t outputs() const;
-  // As Model::predict(), for 1 to batch() samples of input_type() in row-major order: writes
-  // [count, outputs()].
+  // Predicts as Model::predict() does, for 1 to batch() samples of input_type() in row-major order:
+  // writes [count, outputs()].
   void run(const void* samples, int64_t count, float* out);
-  // The same for memory of the GPU that it computes on, without waiting for it. Throws usage where
+  // Takes memory of the GPU that it computes on, and does not wait for it. Throws usage where
   // samples must be prepared on the host first.
   void run_on_gpu(const void* samples, int64_t count, float* out);
   GpuQueue queue();

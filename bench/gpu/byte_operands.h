@@ -88,7 +88,8 @@ struct ByteOperands {
     }
     return double(worst);
   }
-  // As above, for w minus half the gradient dz^T . x, divided by bound(sum of sizes, old weight).
+  // Returns the error of w minus half the gradient dz^T . x, divided by bound(sum of sizes, old
+  // weight).
   template <typename V, typename Bound>
   double backward_error(const std::vector<V>& dz, const Bound& bound) const {
     const std::vector<T> now = w_d.read();
@@ -111,7 +112,7 @@ struct ByteOperands {
 };
 
 // Prints the error; returns 1 if it exceeds its bound.
-inline int tell(double worst, const std::string& what) {
+inline int report(double worst, const std::string& what) {
   std::printf("%s %s: %.3f of the bound\n", worst > 1 ? "WRONG" : "ok", what.c_str(), worst);
   return worst > 1;
 }

@@ -71,7 +71,7 @@ int check_variants(const Bytes& p) {
   for (const PreparedGemm& g : p.forward()) {
     p.y_d.poison();
     g.run(nullptr);
-    failures += tell(p.forward_error(unit), "forward " + g.name + terms);
+    failures += report(p.forward_error(unit), "forward " + g.name + terms);
   }
   for (const PreparedGemm& g : p.backward()) {
     p.copy(p.w_d, p.w);
@@ -79,7 +79,7 @@ int check_variants(const Bytes& p) {
     const auto bound = [](long double size, long double old) {
       return 0.5L * size * 0x1p-20L + old * 0x1p-23L;
     };
-    failures += tell(p.backward_error(p.dz, bound), "backward " + g.name + terms);
+    failures += report(p.backward_error(p.dz, bound), "backward " + g.name + terms);
   }
   p.copy(p.w_d, p.w);
   return failures;

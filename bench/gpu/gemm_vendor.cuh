@@ -5,7 +5,7 @@
 
 #include "gemm_check.cuh"
 
-// The same products by cuBLAS and cuBLASLt.
+// These products by cuBLAS and cuBLASLt.
 namespace ridgeline::bench {
 
 #define BENCH_BLAS(call)                                                                  \

@@ -84,12 +84,12 @@ int check_products(const Int8Split<T>& p) {
   p.y_d.poison();
   check_cuda(p.forward(nullptr), "forward");
   const Wide unit = std::numeric_limits<T>::epsilon();
-  int failures = tell(p.forward_error(unit), "forward, " + digits);
+  int failures = report(p.forward_error(unit), "forward, " + digits);
   check_cuda(p.split(p.most_d.get(), nullptr), "split");
   check_cuda(p.backward(nullptr), "backward");
   failures +=
-      tell(p.backward_error(p.dz, [&](Wide size, Wide old) { return unit * (size / 2 + old); }),
-           "backward, " + digits);
+      report(p.backward_error(p.dz, [&](Wide size, Wide old) { return unit * (size / 2 + old); }),
+             "backward, " + digits);
   p.copy(p.w_d, p.w);
   return failures;
 }

@@ -158,7 +158,7 @@ void add_completion(CLI::App& app, Action& action) {
     };
   });
 
-  // For the build, which installs the page.
+  // The build calls this command to install the page.
   CLI::App* man = app.add_subcommand("man", "print the manual page")->group("");
   man->callback([&app, &action] {
     action.run = [&app] { return write_text("-", man_page(describe(app), engine::version())), 0; };

@@ -90,7 +90,7 @@ KernelTable kernels() {
                             plain_sequence_kernels,
                             plain_text_kernels,
                             fp32_conv_kernels,
-                            // For demonstrations.
+                            // Only ladders use these.
                             constant_conv_kernels,
                             rnn_rung_kernels}) {
     // clang-format on

@@ -51,7 +51,7 @@ std::optional<fs::path> records_file(const SetInfo& set, Part part, const fs::pa
   return std::nullopt;
 }
 
-// Whether the small files (labels, texts) identify this set. A damaged file does not.
+// Returns whether the small files (labels, texts) identify this set. A damaged file does not.
 bool has_labels_of(const SetInfo& set, const fs::path& folder) {
   for (const FileInfo& info : set.files) {
     const bool small = set.text || set.records || info.name.find("labels") != std::string::npos;

@@ -24,7 +24,7 @@ struct FieldSummary {
   static constexpr size_t kMostDistinct = 1000;
   std::map<int64_t, int64_t> values{};
 
-  // For texts and sequences.
+  // These three are of texts and sequences.
   int64_t least_length = 0, most_length = 0;
   double mean_length = 0;
 };

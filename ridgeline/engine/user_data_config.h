@@ -47,7 +47,7 @@ struct UserDataConfig {
   data::TableOptions::Header header = data::TableOptions::Header::automatic;
   std::string separator{};  // one character, or "tab"; empty: detected from the file
   int channels = 0;         // of images: 1 or 3; 0: unchanged
-  // For raw files of numbers: their type, and the shape of a sample. Empty: files describe
+  // Raw files of numbers have this type and this shape of a sample. If empty, files describe
   // themselves.
   std::string dtype{};
   std::vector<int64_t> shape{};

@@ -53,7 +53,7 @@ class Layer {
   // Returns the output shape for an input shape; throws Error(usage) if the input does not fit.
   virtual Shape output(const Shape& input) const = 0;
   virtual std::vector<ParamSpec> params(const Shape& input) const;  // none unless overridden
-  // The same for several inputs. A layer that does not join refuses more than one.
+  // Returns the output shape for several inputs; a layer that does not join refuses more than one.
   virtual Shape output_of(const std::vector<Shape>& inputs) const;
 
   // Appends ops that compute the output of values.x and returns it (values.x itself for a layer
@@ -64,8 +64,8 @@ class Layer {
   // by values.x, which it returns; without `needs_dx` the result is ignored.
   virtual Value backward(Builder& builder, const LayerValues& values, const Value& dy,
                          bool needs_dx) const = 0;
-  // The same for several inputs: the derivative by each of values.xs that is needed. They may be
-  // one value, and may be dy itself.
+  // Does so for several inputs and returns the derivative by each of values.xs that is needed. They
+  // may be one value, and may be dy itself.
   virtual Values backward_of(Builder& builder, const LayerValues& values, const Value& dy,
                              const std::vector<bool>& needs_dx) const;
 

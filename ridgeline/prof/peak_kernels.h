@@ -11,7 +11,7 @@ namespace ridgeline::prof {
 // `sink` takes the result, so that the work is not optimised away.
 double fma_rounds_fp32(int64_t rounds, float* sink);
 double fma_rounds_fp64(int64_t rounds, double* sink);
-// The same for the bf16 unit (core/bf16_unit.h); does nothing and returns 0 if there is none.
+// Uses the bf16 unit (core/bf16_unit.h); does nothing and returns 0 if there is none.
 double bf16_rounds(int64_t rounds, float* sink);
 
 // to[0..bytes) = from[0..bytes) with ordinary stores; bytes is a multiple of 256, both aligned

@@ -13,7 +13,7 @@ struct Entry {
   bool whole;
 };
 
-// In the order of the enumerators.
+// The entries stand in the order of the enumerators.
 constexpr std::array<Entry, 14> kEntries = {{
     {"BOOL", 1, true},
     {"UINT8", 1, true},

@@ -34,7 +34,7 @@ class Arrays {
   // Random numbers of the seed, rounded to each value's dtype.
   void fill(const Program& program, const Value& value, const Fill& fill, uint64_t seed);
 
-  // The same numbers with every float value in fp64.
+  // Returns these numbers with every float value in fp64.
   Arrays widened() const;
 
   const Tensor& operator[](const Value& value) const { return at(value.id); }

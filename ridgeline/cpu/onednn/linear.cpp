@@ -79,7 +79,7 @@ std::unique_ptr<Step> make_linear(const Linear& op, const Value& y, const dnnl::
   return step;
 }
 
-// The same for weights that never change, copied once into the layout that oneDNN prefers.
+// Makes the step for weights that never change, copied once into the layout that oneDNN prefers.
 std::unique_ptr<Step> make_fixed(const Linear& op, const Value& y, const dnnl::post_ops& after,
                                  const Binding& binding) {
   auto chain = std::make_unique<PrimitiveChain>(binding);

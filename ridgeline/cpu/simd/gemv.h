@@ -60,8 +60,8 @@ struct GemvFunctions {
                const float* bias, const float* more_bias, float* packed);
   int64_t (*panels)(int64_t out);
   Range (*multiply)(const GemvArgs&);  // returns the range of outputs of the panels
-  // The same product for many samples, which stay in registers by sixes while the weights of a
-  // panel pass. Each sum has one order, wherever its sample lies. Takes no second input.
+  // Computes this product for many samples, which stay in registers by sixes while the weights of
+  // a panel pass. Each sum has one order, wherever its sample lies. Takes no second input.
   void (*multiply_many)(const GemvArgs&);
 
   int64_t (*packed_cell)(CellKind cell, int64_t in, int64_t hidden);  // floats

@@ -9,7 +9,7 @@
 namespace ridgeline::cpu::simd {
 namespace {
 
-// As in all_reduce_kernels.cpp. The time of the last chunk matters, because nothing hides it.
+// The chunks of all_reduce_kernels.cpp. The time of the last one matters, because nothing hides it.
 constexpr int64_t kChunkBytes = 256 * 1024;
 
 template <typename T>

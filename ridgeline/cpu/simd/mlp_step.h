@@ -82,9 +82,9 @@ struct MlpScore {
 template <typename T>
 class MlpStep {
  public:
-  // For batches of up to `n_max` samples on `threads` threads. Layer l's `in` is layer l-1's `out`.
-  // With an engine (fp32; no GradientUse::stored), split_product.h computes the products of wide
-  // layers. `input_scale` is that of samples that are bytes with a shift of 0; else 0.
+  // Takes batches of up to `n_max` samples, on `threads` threads. Layer l's `in` is layer l-1's
+  // `out`. With an engine (fp32; no GradientUse::stored), split_product.h computes the products of
+  // wide layers. `input_scale` is that of samples that are bytes with a shift of 0; else 0.
   MlpStep(std::vector<MlpLayer<T>> layers, int64_t n_max, int threads, const MlpLoss& loss = {},
           const SplitEngine* engine = nullptr, T input_scale = 0);
 

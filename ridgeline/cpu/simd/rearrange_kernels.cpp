@@ -82,8 +82,8 @@ UpsampleShape flattened(UpsampleShape shape) {
   return shape;
 }
 
-// For each position of the small image along an axis: the positions of the large one that depend on
-// it, with its weights there.
+// Lists for each position of the small image along an axis the positions of the large one that
+// depend on it, with its weights there.
 template <typename T>
 using Taps = std::vector<std::vector<std::pair<int64_t, T>>>;
 

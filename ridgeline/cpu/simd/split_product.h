@@ -29,7 +29,7 @@ struct SplitEngine {
   // Splits a block of the right operand from b[k * ldb + column] in the same way.
   // [part][half of the columns][16 pairs of k][16 columns][2]
   void (*split_right)(const float* b, int64_t ldb, int64_t depth, int64_t columns, uint16_t* block);
-  // The same from a[k * lda + row] and b[column * ldb + k].
+  // These two read from a[k * lda + row] and b[column * ldb + k] instead.
   void (*split_left_transposed)(const float* a, int64_t lda, int64_t rows, int64_t depth,
                                 uint16_t* block);
   void (*split_right_transposed)(const float* b, int64_t ldb, int64_t depth, int64_t columns,
@@ -43,7 +43,7 @@ struct SplitEngine {
   // 32 rows and columns are written.
   void (*multiply)(const uint16_t* a, const uint16_t* b, int64_t blocks, float* c, int64_t ldc,
                    bool add);
-  // The same with blocks of b from take_right.
+  // Multiplies blocks of b that come from take_right.
   void (*multiply_one_part)(const uint16_t* a, const uint16_t* b, int64_t blocks, float* c,
                             int64_t ldc, bool add);
   // c = c * scale + bias[row] (0 if null), then max with zero if `rectified`: rows of 32 numbers.

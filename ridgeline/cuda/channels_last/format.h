@@ -22,7 +22,7 @@ std::optional<PixelRows> parse_channels_last(const Format& format);
 // The channels and pixels of a value, taken from an op that uses the value and states its image
 // shape (element-wise ops do not).
 std::optional<PixelRows> rows_of(const Program& program, const Value& value);
-// As above, for the first of several values for which there is such an op.
+// Returns those of the first of several values for which there is such an op.
 std::optional<PixelRows> rows_of(const Program& program, const Values& values);
 
 }  // namespace ridgeline::cuda

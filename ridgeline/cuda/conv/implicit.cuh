@@ -141,7 +141,7 @@ __device__ void stage_map(const ImplicitShape& shape, const ImplicitMap& map, co
   }
 }
 
-// As above, for an image of one group that is already channels-last and rounded, with map.c
+// Copies an image of one group that is already channels-last and rounded, with map.c
 // channels.
 template <typename T>
 __device__ void copy_map(const ImplicitShape& shape, const ImplicitMap& map, const T* x, int64_t i,

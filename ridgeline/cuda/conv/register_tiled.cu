@@ -117,7 +117,7 @@ __device__ void store_strips(const BlockOutput<float>& out, const RegisterTiledS
   }
 }
 
-// As above, through a 2 x 2 pool.
+// Stores the results of a 2 x 2 pool over the sums.
 __device__ void store_strip_windows(const BlockOutput<float>& out, const PooledOutput<float>& pool,
                                     const RegisterTiledShape& s, const float* sums) {
   const int w = out.shape.out_w(), area = out.shape.out_h() * w, columns = w / 2;

@@ -63,9 +63,9 @@ ImageSource source_of(const Front& front, const Conv2d& conv, const Binding& bin
 // The arguments for gathering the labels; empty if there are none.
 GatherArgs labels_of(const Front& front, const Binding& binding);
 
-// Why kernels for square filters without dilation cannot take this shape; "" if they can.
+// Returns why kernels for square filters without dilation cannot take this shape; "" if they can.
 std::string refuse_square(const Conv2dShape& shape);
-// As above, for kernels that also need stride 1 and one group.
+// Returns why kernels that also need stride 1 and one group cannot; "" if they can.
 std::string refuse_window(const Conv2dShape& shape);
 
 // Why tensor-core kernels (conv/implicit.h) cannot take a convolution of these values in this run;
@@ -73,7 +73,7 @@ std::string refuse_window(const Conv2dShape& shape);
 std::string refuse_tensor(const RemainingOps& rest, const Conv2dShape& shape, int64_t n,
                           const Values& values,
                           std::string (*refuse)(const Conv2dShape&) = refuse_window);
-// As above, for a layer with its pool.
+// Returns why they cannot take a layer with its pool; "" if they can.
 std::string refuse_pooled(const RemainingOps& rest, const PooledConv& layer);
 ImplicitShape implicit_shape(const Conv2dShape& shape, int64_t n);
 

@@ -59,7 +59,8 @@ __device__ void store_stream(const BlockOutput<T>& out, const float* sums, int c
   }
 }
 
-// As above, through a 2 x 2 pool. kKeeps: the input of the pool is stored as well.
+// Stores the results of a 2 x 2 pool over the sums. kKeeps: the input of the pool is stored as
+// well.
 template <ActivationFn kActivation, bool kKeeps, typename T>
 __device__ void store_stream_windows(const BlockOutput<T>& out, const PooledOutput<T>& pool,
                                      const float* sums, int columns, int first, int rows) {
@@ -133,7 +134,7 @@ __device__ void stage_conv_image(const ImplicitArgs<T>& args, const ConvImage<T>
   }
 }
 
-// As above, for a gradient that comes through a pool. The gradient in this layout and its sums are
+// Stages a gradient that comes through a pool. The gradient in this layout and its sums are
 // also written to memory, for the gradient of the filters.
 template <typename T>
 __device__ void stage_pooled_grad(const PooledGradInput<T>& from, const WgmmaShape& layout,

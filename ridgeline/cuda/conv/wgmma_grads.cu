@@ -51,7 +51,7 @@ StreamShape::StreamShape(const ImplicitShape& shape, int sms, size_t shared_memo
   dz_first = pad * (dx.columns + 1);
   dz_from = dz_first / 8 * 8;
   dz_bytes = (dz_first - dz_from + pixels) * kTapDz;
-  // From the first of eight pixels to the last tap of the last step of k.
+  // This extends from the first of eight pixels to the last tap of the last step of k.
   x_bytes = whole(pixels + shape.filter - 1 + 7, 16) * kTapX;
   x_map = (shape.filter - 1) * dx.columns / 8 * 8 * kTapX + x_bytes;
   channel_blocks = (shape.c + kTapChannels - 1) / kTapChannels;

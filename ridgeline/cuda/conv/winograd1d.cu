@@ -277,7 +277,7 @@ __device__ void store_tiles(const Winograd1dOutput& out) {
   }
 }
 
-// As above, through a 2 x 2 pool: two windows of a pair of rows.
+// Stores the results of a 2 x 2 pool: two windows of a pair of rows.
 template <int kFilter>
 __device__ void store_tile_windows(const Winograd1dOutput& out, const PooledOutput<float>& pool) {
   const ImplicitShape& shape = out.args.shape;

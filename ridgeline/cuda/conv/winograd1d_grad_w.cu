@@ -207,7 +207,7 @@ __device__ __forceinline__ void add_rows(float (&acc)[kFilter][kEach][4], const 
   }
 }
 
-// As above, for any number of rows; here each row of x is kept until its last use.
+// Adds the products of any number of rows; here each row of x is kept until its last use.
 template <int kFilter, int kEach>
 __device__ __forceinline__ void add_any_rows(float (&acc)[kFilter][kEach][4], const float* x,
                                              const float* dy, int rows, int tiles) {

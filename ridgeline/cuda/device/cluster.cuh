@@ -46,7 +46,7 @@ struct ByteBarrier {
   // Waits for the end of the phase of this parity (the first phase has parity 0).
   __device__ void wait(uint32_t parity) { wait_at(shared_address(this), parity); }
 
-  // The same operations by shared-memory address.
+  // These operations take an address of shared memory.
   static __device__ void expect_at(uint32_t barrier, uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                  : "memory");

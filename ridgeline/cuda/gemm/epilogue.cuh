@@ -159,7 +159,7 @@ __device__ inline void finish_eight(const float (&sum)[8], int row, int col,
   }
 }
 
-// As above, for two elements: (row, col) and the next along D's rows.
+// Finishes two elements: (row, col) and the next along D's rows.
 template <typename Out, typename Epilogue>
 __device__ inline void finish_pair(float2 sum, int row, int col, const TileOutput<Out>& out,
                                    const Epilogue& epilogue) {

@@ -16,7 +16,7 @@ std::vector<PreparedGemm> prepare_gemm_variants(const GemmProblem& problem,
                                                 const Epilogue& epilogue,
                                                 const GemmOptions& options);
 
-// As above, for float matrices multiplied in tf32 (rounded to 11 bits). wgmma takes tf32 only
+// Prepares products of float matrices in tf32 (rounded to 11 bits). wgmma takes tf32 only
 // k-major: for other layouts, and for pitches that TMA does not accept, the list is empty.
 template <typename Epilogue>
 std::vector<PreparedGemm> prepare_gemm_tf32_variants(const GemmProblem& problem,

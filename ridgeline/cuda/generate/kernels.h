@@ -19,8 +19,8 @@ KernelTable generated_call_kernels();
 // The source of the GPU function that would be generated for a program; "" if no kernel covers it.
 std::string generated_source(const Program& program, const CudaRuntime& runtime,
                              generate::Tiles tiles = generate::Tiles::where_faster);
-// As above, for people to read, on any runtime: without a GPU it is the source for an H200. Throws
-// Error(usage) with the reason if nothing would be generated.
+// Returns this source for people to read, on any runtime: without a GPU it is that for an H200.
+// Throws Error(usage) with the reason if nothing would be generated.
 std::string readable_source(const Program& program, const Runtime& runtime);
 
 // What compiles generated functions: "NVRTC 13.0", or why it is missing and what that costs.

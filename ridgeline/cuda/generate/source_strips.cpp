@@ -122,7 +122,7 @@ void Writer::strip_products(const std::vector<Stage>& all) {
   if (!lost) loss();
 }
 
-// As above, for wide strips.
+// Writes the products of wide strips.
 void Writer::wide_strip_products(const std::vector<Stage>& all) {
   const auto declare = [&](const Stage& stage) {
     line("{} {}(sums);", stage.type, stage.name);

@@ -404,7 +404,7 @@ class Writer {
       offset = (offset + bias_tasks(l)) % warps;
     }
   }
-  // As above for normalisations, after the biases.
+  // Calls f for the normalisations, whose warps come after those of the biases.
   template <typename F>
   void for_norms(F f) {
     const int warps = plan_.blocks * kWarps;

@@ -156,7 +156,7 @@ class GridShardedState {
       }
     }
   }
-  // As above, for tiles that are known to have arrived, or from the block's own memory.
+  // Reads tiles that are known to have arrived, or lie in the block's own memory.
   template <int kCount>
   __device__ void load(const uint4* from, int count, Tiles<kCount>& to) const {
 #pragma unroll

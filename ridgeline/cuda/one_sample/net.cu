@@ -81,7 +81,7 @@ __device__ inline float four_dots(const float* w, const float* x, int in) {
 // The value of row `row`, in all lanes.
 __device__ inline float of_row(float value, int row) { return __shfl_sync(~0u, value, 8 * row); }
 
-// What a block knows about itself, and the pointers to its shared memory.
+// A block's place in the cluster, and the pointers to its shared memory.
 struct Block {
   const LayerArgs* layers;  // in shared memory, because indexed reads of the arguments are slow
   Mbarrier* barriers;       // [2][kMostLayers + 1]

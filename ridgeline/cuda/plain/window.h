@@ -13,8 +13,8 @@ struct PoolGeometry {
   Axis down, right;
 };
 
-// As above with k output channels. Group g connects input channels [g*group_in, (g+1)*group_in)
-// with output channels [g*group_out, (g+1)*group_out).
+// A convolution of such images with k output channels. Group g connects input channels [g*group_in,
+// (g+1)*group_in) with output channels [g*group_out, (g+1)*group_out).
 struct ConvGeometry {
   int n = 0, c = 0, h = 0, w = 0, k = 0, p = 0, q = 0;
   int group_in = 0, group_out = 0;

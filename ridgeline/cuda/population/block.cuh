@@ -123,7 +123,7 @@ __device__ inline int position_of(int i) {
 __device__ inline int input_at(int position) {
   return 16 * (position % 8 / 2) + 4 * (position / 16) + (position % 16 < 8 ? 0 : 2);
 }
-// As above, within a panel of 16.
+// The position within a panel of 16; and the inverse.
 __device__ inline int panel_position_of(int i) { return (i % 4 < 2 ? 0 : 8) + 2 * (i / 4); }
 __device__ inline int panel_input_at(int position) {
   return 4 * (position % 8 / 2) + (position < 8 ? 0 : 2);

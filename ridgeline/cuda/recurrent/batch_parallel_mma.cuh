@@ -48,7 +48,7 @@ struct MmaWeights {
       }
     }
   }
-  // As above, from columns: pair_of(place) returns that place of rows 2 g and 2 g + 1.
+  // Loads from columns: pair_of(place) returns that place of rows 2 g and 2 g + 1.
   template <typename PairOf>
   __device__ void load_columns(int t, const PairOf& pair_of) {
 #pragma unroll
@@ -88,7 +88,7 @@ __device__ inline float own_sum(const float (&d)[4], int t) {
 template <typename T, Cell kCell, int kChunks>
 class MmaBackwardProduct;
 
-// As above, for the sum of two tiles.
+// Returns that of the sum of two tiles.
 __device__ inline float own_sum(const float (&a)[4], const float (&b)[4], int t) {
   const float sums[4] = {a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3]};
   return own_sum(sums, t);

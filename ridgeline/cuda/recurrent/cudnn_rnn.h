@@ -13,7 +13,7 @@
 namespace ridgeline::cuda {
 
 // cuDNN's descriptors of one recurrent layer, batch first, with all samples of full length. cuDNN
-// orders gates as we do. Not copyable.
+// orders gates as we do. It is not copyable.
 class CudnnRnn {
  public:
   CudnnRnn(const Cudnn& library, const Rnn& op, Precision precision, cudnnRNNAlgo_t algorithm,

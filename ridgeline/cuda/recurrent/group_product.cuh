@@ -99,7 +99,7 @@ class GroupProduct {
     }
   }
 
-  // As above, for a share without weights: its sums are zero.
+  // Serves a share without weights: its sums are zero.
   static __device__ void idle_iterations(int iterations, const PassShape& shape, int group,
                                          float* partials) {
     const float zeros[16] = {};

@@ -123,7 +123,7 @@ class LargeProduct {
       return slot + chunk_at(c, rotation) * kChunkWords + thread();
     }
   };
-  // As above, in the ring.
+  // This thread's first word of the chunk's place in the ring.
   __device__ uint4* ring_at(int c) const { return ring_ + c % kLargeRing * kChunkWords + thread(); }
 
   __device__ void ask(int c, const Panel& panel) const {

@@ -30,8 +30,8 @@ __device__ inline float2 load_two(const T* from, bool both) {
   return {float(from[0]), both ? float(from[1]) : 0.0f};
 }
 
-// The same memory by an address that stays in a register. The compiler would otherwise recompute
-// the address of `extern __shared__` from a special register at every use, which is slow.
+// Accesses this memory by an address that stays in a register. The compiler would otherwise
+// recompute the address of `extern __shared__` from a special register at every use, which is slow.
 __device__ inline float* held_address(float* shared) {
   uint32_t address = smem_address(shared);
   asm volatile("" : "+r"(address));
@@ -286,7 +286,7 @@ __device__ inline void multiply_iterations(Product& product, Iteration iteration
   }
 }
 
-// As above, for a warp without weights: its sums are zero. Zeros in place of its weights would make
+// Serves a warp without weights: its sums are zero. Zeros in place of its weights would make
 // a NaN of an infinite state.
 template <typename Place>
 __device__ inline void idle_iterations(int iterations, const Place& place, float* partials,

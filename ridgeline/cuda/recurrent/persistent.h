@@ -22,7 +22,7 @@ constexpr int kFetchDepth = 4;
 // The alignment in bytes of a panel in shared memory that wgmma reads.
 constexpr int kPanelAlignment = 1024;
 
-// What a GPU function knows about its layout. A block's product has 16 * row_tiles rows; its warps
+// The layout that a GPU function is passed. A block's product has 16 * row_tiles rows; its warps
 // split the inner extent, in chunks of 32 places.
 struct PassShape {
   int units = 0;  // hidden units per block, even

@@ -77,7 +77,7 @@ void choose_forward(PersistentLayout& layout, Cell cell, int hidden, int sms, bo
   }
 }
 
-// As above, for products by wgmma with 16 units per block.
+// Lays out products by wgmma with 16 units per block.
 void choose_groups(PersistentLayout& layout, Cell cell, int hidden) {
   if (cell_gates(cell) == 1) return;
   layout.shape.units = 16;
@@ -87,7 +87,7 @@ void choose_groups(PersistentLayout& layout, Cell cell, int hidden) {
   layout.shape.product_floats = group_product_floats(layout.group_steps);
 }
 
-// As above, for GRUs whose weights fill registers and shared memory, with 20 units per block.
+// Lays out GRUs whose weights fill registers and shared memory, with 20 units per block.
 void choose_large(PersistentLayout& layout, Cell cell) {
   if (cell != Cell::gru) return;
   layout.shape.units = 20;

@@ -12,7 +12,7 @@ namespace ridgeline::cuda::recurrent {
 
 constexpr int kWeightTile = 64, kWeightTileWords = kWeightTile * 8;  // uint4s
 
-// Whether all rows of a matrix start at multiples of 16 bytes.
+// Returns whether all rows of a matrix start at multiples of 16 bytes.
 template <typename T>
 __device__ inline bool aligned_rows(const T* first, int width) {
   return width * sizeof(T) % 16 == 0 && reinterpret_cast<uintptr_t>(first) % 16 == 0;

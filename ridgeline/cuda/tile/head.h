@@ -48,7 +48,7 @@ struct HeadLayout {
     return int64_t(classes) * hidden + classes + hidden;
   }
 };
-// For the current device. Has no parts if it does not fit on chip.
+// Returns the layout for the current device, without parts if it does not fit on chip.
 HeadLayout head_layout(int n, int hidden, int classes, size_t width);
 
 // The sums of the parts, and the weights that they update by SGD.

@@ -13,7 +13,7 @@ namespace ridgeline::data {
 // small for it is zero. The result is the nearest double.
 bool parse_number(std::string_view cell, double& value);
 
-// The same for numbers as people write them, with `decimal`, a point or a comma, before the
+// Parses numbers as people write them, with `decimal`, a point or a comma, before the
 // fraction; the other of the two, a blank or an apostrophe may stand between groups of three
 // digits: 1,234.5 or 1.234,5 or 1 234,5. A currency or percent sign before or after it changes
 // nothing.

@@ -17,7 +17,7 @@ namespace {
 constexpr double kNear = 0.95;  // at least this share of the best throughput counts as the best
 constexpr double kLongestStep = 2.0;  // seconds: longer steps are not worth measuring
 
-// Whether the last two doublings gained nothing.
+// Returns whether the last two doublings gained nothing.
 bool has_peaked(const std::vector<BatchPoint>& points) {
   if (points.size() < 3) return false;
   const size_t last = points.size() - 1;

@@ -19,7 +19,7 @@ struct HalvingOptions {
 };
 
 // Decides which member trains next, and how far. Without options every member trains to its end.
-// Not thread-safe.
+// It is not thread-safe.
 class Halving {
  public:
   // `epochs` is the length of each member's run, `waiting` the members to train, in order.

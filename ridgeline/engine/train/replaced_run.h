@@ -25,7 +25,7 @@ class ReplacedRun {
   // The new run has succeeded: deletes the old files.
   void remove() noexcept;
 
-  // Whether a killed process left something to recover in the folder.
+  // Returns whether a killed process left something to recover in the folder.
   static bool is_left_in(const std::filesystem::path& folder);
   // Completes the work of a killed process: restores an old run whose successor had not begun, and
   // removes the rest of one whose successor had. Throws Error(io) if a file that is not ours is in

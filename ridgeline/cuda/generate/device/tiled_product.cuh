@@ -203,8 +203,8 @@ class Tiled {
                                            round_tf32(v.z - most.z), round_tf32(v.w - most.w)});
     }
   }
-  // As above with the warp's rows of a rounded or split on their way to registers. While the tensor
-  // cores multiply a slab, the rows of b of the next one are split.
+  // Multiplies with the warp's rows of a rounded or split on their way to registers. While the
+  // tensor cores multiply a slab, the rows of b of the next one are split.
   __device__ void multiply_registers(u32 a, u32 b) {
     const int lane = lane_of(), g = lane >> 2, t = lane & 3;
     const u32 row = a + 128 * (16 * (warp_of() & 3) + g) + 4 * t;
