@@ -42,7 +42,7 @@ int64_t rounded_share(int64_t n, double fraction) {
   return int64_t(std::floor(double(n) * fraction + 0.5));
 }
 
-enum class Kept : uint8_t { train, validation, test };
+enum class SampleUse : uint8_t { train, validation, test };
 
 // Fisher-Yates from the back, which stops once the last `count` elements are final.
 void shuffle_last(std::vector<int64_t>& samples, int64_t count, const Philox& random) {
@@ -54,10 +54,10 @@ void shuffle_last(std::vector<int64_t>& samples, int64_t count, const Philox& ra
 
 // The last samples are for testing, those before them for validation.
 void deal(const std::vector<int64_t>& samples, int64_t validation, int64_t test,
-          std::vector<Kept>& kept) {
+          std::vector<SampleUse>& kept) {
   const auto end = samples.end(), middle = end - test, first = middle - validation;
   for (auto at = first; at != end; ++at) {
-    kept[size_t(*at)] = at < middle ? Kept::validation : Kept::test;
+    kept[size_t(*at)] = at < middle ? SampleUse::validation : SampleUse::test;
   }
 }
 
@@ -77,7 +77,7 @@ std::pair<int64_t, int64_t> shares(int64_t n, const SplitRule& rule) {
 // Splits each class by the fractions, rounded down; the rest of a part comes from the classes whose
 // share was rounded the most.
 void split_classes(const SplitRule& rule, std::span<const int32_t> classes,
-                   std::vector<Kept>& kept) {
+                   std::vector<SampleUse>& kept) {
   std::map<int32_t, std::vector<int64_t>> members;
   for (size_t i = 0; i < classes.size(); ++i) members[classes[i]].push_back(int64_t(i));
   const auto [validation, test] = shares(int64_t(classes.size()), rule);
@@ -119,7 +119,7 @@ void split_classes(const SplitRule& rule, std::span<const int32_t> classes,
 
 Split split_samples(int64_t n, const SplitRule& rule, std::span<const int32_t> classes) {
   check_rule(n, rule, classes.size());
-  std::vector<Kept> kept(size_t(n), Kept::train);
+  std::vector<SampleUse> kept(size_t(n), SampleUse::train);
   if (rule.stratify) {
     split_classes(rule, classes, kept);
   } else {
@@ -131,10 +131,10 @@ Split split_samples(int64_t n, const SplitRule& rule, std::span<const int32_t> c
   }
   Split split;
   for (int64_t i = 0; i < n; ++i) {
-    const Kept part = kept[size_t(i)];
-    auto& list = part == Kept::train        ? split.train
-                 : part == Kept::validation ? split.validation
-                                            : split.test;
+    const SampleUse part = kept[size_t(i)];
+    auto& list = part == SampleUse::train        ? split.train
+                 : part == SampleUse::validation ? split.validation
+                                                 : split.test;
     list.push_back(i);
   }
   return split;

@@ -56,7 +56,7 @@ Watch::Watch(RankCommunicator& ranks, const Options& options)
   const auto hosts = ranks.texts(host_name());
   const auto processes = ranks.texts(std::to_string(::getpid()));
   for (size_t r = 0; r < hosts.size(); ++r) {
-    seats_.push_back({std::stoi(processes[r]), hosts[r] == host_name()});
+    places_.push_back({std::stoi(processes[r]), hosts[r] == host_name()});
   }
   connect_all();
   if (::pipe(wake_) != 0) throw_error(ErrorKind::comm, "no pipe for the watch on the ranks");
@@ -285,9 +285,9 @@ void Watch::accuse(int rank, const std::string& what) {
 // Kills a stopped rank if possible: it would keep its file locks, and the launcher would wait for
 // it.
 void Watch::kill_stopped(Peer& peer) {
-  const Seat& seat = seats_[size_t(peer.rank)];
-  if (!seat.same_host) return;
-  ::kill(seat.process, SIGKILL);
+  const RankPlace& place = places_[size_t(peer.rank)];
+  if (!place.same_host) return;
+  ::kill(place.process, SIGKILL);
   wait_for_close(peer, now_ms() + kPartingMs);
 }
 

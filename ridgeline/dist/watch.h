@@ -78,11 +78,11 @@ class Watch {
   const int parent_;
   std::vector<std::unique_ptr<Peer>> peers_;  // the root has all others, they have the root
   std::vector<std::string> names_;            // "rank 2 (node7, process 4711)"
-  struct Seat {
+  struct RankPlace {
     int process = 0;
     bool same_host = false;
   };
-  std::vector<Seat> seats_;  // of all ranks
+  std::vector<RankPlace> places_;  // of all ranks
   int wake_[2] = {-1, -1};
   std::atomic<bool> stop_{false}, ending_{false}, finishing_{false};
   std::atomic<int> last_code_{-1};       // of finish(), once it has begun

@@ -93,9 +93,9 @@ std::string tuning_text(size_t done, size_t all, double seconds) {
 }
 
 // Clears the notice when the work that it describes is done.
-struct Cleared {
+struct ClearNotice {
   StartNotice& notice;
-  ~Cleared() { notice.clear(); }
+  ~ClearNotice() { notice.clear(); }
 };
 
 }  // namespace
@@ -174,7 +174,7 @@ void Machine::planned(const Explanation& explanation) {
 }
 
 std::optional<prof::Ceilings> Machine::ceilings(bool again) {
-  const Cleared cleared{*notice_};
+  const ClearNotice cleared{*notice_};
   if (ThreadPool* pool = runtime_->thread_pool()) {
     return prof::ceilings_of(*pool, runtime_->fingerprint(), ceilings_file(device(), threads_),
                              again, [this] { notice_->say("measuring this machine's ceilings"); });

@@ -158,18 +158,18 @@ int threads_of_rank(Communicator& ranks) {
   cpu_set_t own;
   CPU_ZERO(&own);
   ::sched_getaffinity(0, sizeof(own), &own);
-  struct Seat {
+  struct RankCpus {
     cpu_set_t cpus;
     char host[64];
   } mine{own, {}};
   host().copy(mine.host, sizeof(mine.host) - 1);
-  std::vector<Seat> all(size_t(ranks.size()));
+  std::vector<RankCpus> all(size_t(ranks.size()));
   ranks.all_gather(&mine, all.data(), sizeof(mine));
   int sharing = 0;
-  for (const Seat& seat : all) {
+  for (const RankCpus& rank : all) {
     cpu_set_t both;
-    CPU_AND(&both, &own, &seat.cpus);
-    sharing += std::strcmp(seat.host, mine.host) == 0 && CPU_COUNT(&both) > 0;
+    CPU_AND(&both, &own, &rank.cpus);
+    sharing += std::strcmp(rank.host, mine.host) == 0 && CPU_COUNT(&both) > 0;
   }
   return std::max(1, resolve_threads(0) / std::max(1, sharing));
 }

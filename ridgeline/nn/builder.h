@@ -42,7 +42,7 @@ class Builder {
   // Returns a temporary for the new value of such a state. The end of the program copies it into
   // the state, because the backward pass still reads the old value.
   Value next(const Value& state) {
-    for (Lowered::Carried& each : lowered_.carried) {
+    for (Lowered::CarriedState& each : lowered_.carried) {
       if (each.value.id == state.id) return each.next = like(each.name + ".next", state);
     }
     return {};

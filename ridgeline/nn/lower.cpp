@@ -126,7 +126,7 @@ class Lowering {
   }
 
   void carry() {
-    for (const Lowered::Carried& each : lowered_.carried) {
+    for (const Lowered::CarriedState& each : lowered_.carried) {
       builder_.add(Copy{each.next, each.value});
       if (options_.mode == Mode::train) lowered_.states.push_back({each.name, each.value});
     }

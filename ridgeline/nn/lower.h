@@ -75,8 +75,8 @@ struct Lowered {
   std::vector<Value> head_losses;  // [repeats] of each head; `loss` is their sum
   // [batch * targets, classes]: infer (and evaluate, on request), for the last batch run.
   // Probabilities if the model was trained with cross-entropy; otherwise the last layer's output in
-  // its own type, after a sigmoid if the loss is binary cross-entropy. With heads, their outputs
-  // side by side.
+  // its own type, after a sigmoid if the loss is binary cross-entropy. The
+  // outputs of heads stand side by side.
   Value outputs;
   Value predictions;  // [batch * targets] int32: infer, on request
   Value grad_norm, clipped;
@@ -100,13 +100,13 @@ struct Lowered {
     double start = 0;  // initial value of every element
   };
   std::vector<State> states;  // of the optimizer and the loss scale; in training also carried state
-  struct Carried {
+  struct CarriedState {
     std::string name;
     Value value, next;
   };
-  std::vector<Carried> carried;  // recurrent state carried from batch to batch
-  Value lengths, batch_lengths;  // of the resident set, of the batch
-  std::vector<int> op_layer;     // for each op the layer it belongs to; -1: data, loss or counters
+  std::vector<CarriedState> carried;  // recurrent state carried from batch to batch
+  Value lengths, batch_lengths;       // of the resident set, of the batch
+  std::vector<int> op_layer;  // for each op the layer it belongs to; -1: data, loss or counters
 };
 
 // Returns the step as ops: gather, forward, loss, then from the top layer down its gradients and

@@ -23,12 +23,13 @@ constexpr std::pair<std::string_view, ScheduleKind> kScheduleKinds[] = {
 constexpr int64_t kMostSteps = int64_t{1} << 40;
 constexpr int64_t kMostEpochs = int64_t{1} << 20;
 
-int64_t in_steps(const Stretch& stretch, const RunLength& run) {
-  return stretch.epochs ? stretch.count * run.steps_per_epoch : stretch.count;
+int64_t in_steps(const TrainLength& length, const RunLength& run) {
+  return length.epochs ? length.count * run.steps_per_epoch : length.count;
 }
 
 // Reads <prefix>epochs or <prefix>steps, not both.
-Stretch read_stretch(ConfigTable& table, const std::string& prefix, const Stretch& fallback) {
+TrainLength read_length(ConfigTable& table, const std::string& prefix,
+                        const TrainLength& fallback) {
   const std::string epochs = prefix + "epochs", steps = prefix + "steps";
   if (table.has(epochs) && table.has(steps)) {
     table.fail(steps, fmt::format("give {} or {}, not both", epochs, steps));
@@ -91,11 +92,11 @@ Schedule read_schedule(ConfigTable& parent, const std::string& key) {
   schedule.kind = table.choice<ScheduleKind>("type", ScheduleKind::constant, kScheduleKinds);
   schedule.warmup_steps = table.integer("warmup_steps", 0, {0, kMostSteps});
   if (schedule.kind == ScheduleKind::step) {
-    schedule.every = read_stretch(table, "every_", schedule.every);
+    schedule.every = read_length(table, "every_", schedule.every);
     schedule.factor = table.number("factor", 0.1, {kPositive, 1.0});
   }
   if (schedule.kind == ScheduleKind::cosine) {
-    schedule.total = read_stretch(table, "", schedule.total);
+    schedule.total = read_length(table, "", schedule.total);
     schedule.min_factor = table.number("min_factor", 0.0, {0.0, 1.0});
     // A total in epochs is compared once the steps of an epoch are known: check().
     if (table.has("steps") && schedule.total.count <= schedule.warmup_steps) {
@@ -108,7 +109,7 @@ Schedule read_schedule(ConfigTable& parent, const std::string& key) {
 }
 
 std::string to_toml(const Schedule& schedule) {
-  const auto unit = [](const Stretch& stretch) { return stretch.epochs ? "epochs" : "steps"; };
+  const auto unit = [](const TrainLength& length) { return length.epochs ? "epochs" : "steps"; };
   std::string text = fmt::format("{{ type = \"{}\", warmup_steps = {}", name(schedule.kind),
                                  schedule.warmup_steps);
   if (schedule.kind == ScheduleKind::step) {

@@ -11,11 +11,11 @@ namespace ridgeline::nn {
 enum class ScheduleKind { constant, step, cosine };
 
 // A length of training, counted in optimizer steps or in epochs.
-struct Stretch {
+struct TrainLength {
   int64_t count = 0;
   bool epochs = false;
 
-  bool operator==(const Stretch&) const = default;
+  bool operator==(const TrainLength&) const = default;
 };
 
 // A warm-up, followed by the schedule proper, which begins with its own step 0 when the warm-up
@@ -23,11 +23,11 @@ struct Stretch {
 // the milestone w = warmup_steps.
 struct Schedule {
   ScheduleKind kind = ScheduleKind::constant;
-  int64_t warmup_steps = 0;  // for all kinds: lr rises linearly and is full at this step
-  Stretch every{1, true};    // step: the interval after which lr is multiplied by `factor`
-  double factor = 0.1;       // step
-  Stretch total;             // cosine: its end, warm-up included; 0: the end of the run
-  double min_factor = 0;     // cosine: the factor at the end and after it
+  int64_t warmup_steps = 0;    // for all kinds: lr rises linearly and is full at this step
+  TrainLength every{1, true};  // step: the interval after which lr is multiplied by `factor`
+  double factor = 0.1;         // step
+  TrainLength total;           // cosine: its end, warm-up included; 0: the end of the run
+  double min_factor = 0;       // cosine: the factor at the end and after it
 
   bool operator==(const Schedule&) const = default;
 };

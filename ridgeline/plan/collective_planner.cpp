@@ -28,10 +28,10 @@ std::vector<std::string> lines(const std::string& text) {
 }
 
 // The measurements that the root may ask of the other ranks.
-enum class Ask : int64_t { kernel, conversion, whole, finished };
+enum class Measurement : int64_t { kernel, conversion, whole, finished };
 
-struct Question {
-  Ask ask = Ask::finished;
+struct MeasurementRequest {
+  Measurement what = Measurement::finished;
   int64_t kernel = 0, begin = 0, end = 0, converted = -1, to_bytes = 0;
 };
 
@@ -48,9 +48,9 @@ class Bench {
         stopwatch_(program, runtime, options.seconds_per_kernel, nullptr) {}
 
   // Returns the slowest rank's seconds, or kNever if some rank cannot run it.
-  double kernel(const Question& question) {
-    const Kernel& kernel = table_[size_t(question.kernel)];
-    Choice choice{&kernel, size_t(question.begin), size_t(question.end), {}, 0, -1, {}, {}, 0};
+  double kernel(const MeasurementRequest& request) {
+    const Kernel& kernel = table_[size_t(request.kernel)];
+    Choice choice{&kernel, size_t(request.begin), size_t(request.end), {}, 0, -1, {}, {}, 0};
     bool fits = choice.end <= program_.ops.size();
     if (fits) choice.cover = offer(kernel, {program_, choice.begin, runtime_});
     fits = fits && choice.begin + choice.cover.ops == choice.end;
@@ -58,10 +58,11 @@ class Bench {
     return ranks_.reduce(stopwatch_.kernel(choice), Reduce::max);
   }
 
-  double conversion(const Question& question, const std::string& from, const std::string& to) {
+  double conversion(const MeasurementRequest& request, const std::string& from,
+                    const std::string& to) {
     const Choice choice{
-        &table_[size_t(question.kernel)], 0, 0, {}, 0, ValueId(question.converted), from, to,
-        size_t(question.to_bytes)};
+        &table_[size_t(request.kernel)], 0, 0, {}, 0, ValueId(request.converted), from, to,
+        size_t(request.to_bytes)};
     return ranks_.reduce(stopwatch_.kernel(choice), Reduce::max);
   }
 
@@ -76,20 +77,20 @@ class Bench {
   // The loop of the ranks other than the root while the root searches.
   void serve() {
     for (;;) {
-      const Question question = ranks_.from_root(Question{});
-      switch (question.ask) {
-        case Ask::kernel:
-          kernel(question);
+      const MeasurementRequest request = ranks_.from_root(MeasurementRequest{});
+      switch (request.what) {
+        case Measurement::kernel:
+          kernel(request);
           break;
-        case Ask::conversion: {
+        case Measurement::conversion: {
           const std::string from = ranks_.text_from_root({}), to = ranks_.text_from_root({});
-          conversion(question, from, to);
+          conversion(request, from, to);
           break;
         }
-        case Ask::whole:
+        case Measurement::whole:
           whole(lines(ranks_.text_from_root({})));
           break;
-        case Ask::finished:
+        case Measurement::finished:
           return;
       }
     }
@@ -120,27 +121,27 @@ class JointStopwatch final : public Stopwatch {
     if (cache_ != nullptr) {
       if (const auto known = cache_->kernel_seconds(key)) return *known;
     }
-    Question question{choice.converted < 0 ? Ask::kernel : Ask::conversion,
-                      choice.kernel - table_.data(),
-                      int64_t(choice.begin),
-                      int64_t(choice.end),
-                      choice.converted,
-                      int64_t(choice.to_bytes)};
-    ranks_.from_root(question);
+    MeasurementRequest request{choice.converted < 0 ? Measurement::kernel : Measurement::conversion,
+                               choice.kernel - table_.data(),
+                               int64_t(choice.begin),
+                               int64_t(choice.end),
+                               choice.converted,
+                               int64_t(choice.to_bytes)};
+    ranks_.from_root(request);
     double seconds = 0;
     if (choice.converted < 0) {
-      seconds = bench_.kernel(question);
+      seconds = bench_.kernel(request);
     } else {
       ranks_.text_from_root(choice.from);
       ranks_.text_from_root(choice.to);
-      seconds = bench_.conversion(question, choice.from, choice.to);
+      seconds = bench_.conversion(request, choice.from, choice.to);
     }
     if (cache_ != nullptr && seconds < kNever) cache_->set_kernel_seconds(key, seconds);
     return seconds;
   }
 
   double whole(const Choices& choices) override {
-    ranks_.from_root(Question{Ask::whole});
+    ranks_.from_root(MeasurementRequest{Measurement::whole});
     const std::vector<std::string> names = kernel_names(choices);
     ranks_.text_from_root(joined(names));
     return bench_.whole(names);
@@ -218,7 +219,7 @@ Planned plan_collectively(const Program& program, const KernelTable& table, Runt
   if (ranks.is_root()) {
     JointStopwatch stopwatch(program, table, bench, cache, ranks);
     Planned planned = plan_program(program, table, runtime, unpinned, stopwatch);
-    ranks.from_root(Question{Ask::finished});
+    ranks.from_root(MeasurementRequest{Measurement::finished});
     names = joined(kernel_names(planned.choices));
     explanation = std::move(planned.explanation);
   } else {

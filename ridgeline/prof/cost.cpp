@@ -7,7 +7,7 @@ namespace ridgeline::prof {
 namespace {
 
 // How often the ops of a span count a value, and how often a fused kernel must move it.
-struct Moves {
+struct Accesses {
   int reads = 0, writes = 0;
   bool read_first = false;
 };
@@ -22,13 +22,13 @@ double span_flops(const Program& program, size_t begin, size_t end) {
 
 double span_bytes(const Program& program, size_t begin, size_t end) {
   double total = 0;
-  std::map<ValueId, Moves> moves;
+  std::map<ValueId, Accesses> moves;
   for (size_t i = begin; i < end; ++i) {
     total += bytes(program.ops[i]);
     // It only waits for sums that its start has counted.
     if (std::holds_alternative<AllReduceWait>(program.ops[i])) continue;
     for (const Value& value : reads(program.ops[i])) {
-      Moves& entry = moves[value.id];
+      Accesses& entry = moves[value.id];
       entry.read_first |= entry.reads + entry.writes == 0;
       ++entry.reads;
     }

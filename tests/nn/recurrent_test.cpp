@@ -183,7 +183,7 @@ TEST(Recurrent, CarriesItsStateFromBatchToBatch) {
       fill(all[whole.values.params[i]], double(i + 1));
       fill(part[half.values.params[i]], double(i + 1));
     }
-    for (const Lowered::Carried& each : half.lowered.carried) {
+    for (const Lowered::CarriedState& each : half.lowered.carried) {
       EXPECT_EQ(half.lowered.program.info(each.value.id).role, Role::state);
       std::fill_n(part[each.value].as<double>(), each.value.shape.numel(), 0.0);
     }
@@ -203,7 +203,7 @@ TEST(Recurrent, CarriesItsStateFromBatchToBatch) {
                       all[whole.y].as<double>()[b * 24 + chunk * 12 + i], 1e-14);
         }
       }
-      for (const Lowered::Carried& each : half.lowered.carried) {
+      for (const Lowered::CarriedState& each : half.lowered.carried) {
         std::copy_n(part[each.next].as<double>(), each.value.shape.numel(),
                     part[each.value].as<double>());
       }

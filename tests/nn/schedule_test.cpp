@@ -80,7 +80,8 @@ TEST(Schedule, ACosineNoLongerThanItsWarmUpIsRefused) {
   check(schedule, kRun);
   schedule.total = {3, true};
   check(schedule, kRun);
-  for (const Stretch& total : {Stretch{20, false}, Stretch{5, false}, Stretch{2, true}}) {
+  for (const TrainLength& total :
+       {TrainLength{20, false}, TrainLength{5, false}, TrainLength{2, true}}) {
     schedule.total = total;
     test::expect_error(ErrorKind::usage, {"train.schedule", "warm-up of 20"},
                        [&] { check(schedule, kRun); });

@@ -54,17 +54,17 @@ struct Operands {
   }
 };
 
-struct Chosen {
+struct ChosenPrimitive {
   dnnl::primitive primitive;
   Desc w_ih, w_hh;
 };
 
 template <typename Forward>
-Chosen chosen(const typename Forward::primitive_desc& description) {
+ChosenPrimitive chosen(const typename Forward::primitive_desc& description) {
   return {Forward(description), description.weights_layer_desc(), description.weights_iter_desc()};
 }
 
-Chosen choose(const Rnn& op, const Operands& o, const dnnl::engine& engine) {
+ChosenPrimitive choose(const Rnn& op, const Operands& o, const dnnl::engine& engine) {
   constexpr auto kPass = dnnl::prop_kind::forward_inference;
   const auto direction = direction_of(op.shape.direction);
   switch (op.shape.cell) {
@@ -122,7 +122,7 @@ class RnnStep final : public Step {
         engine_(dnnl::engine::kind::cpu, 0),
         stream_(engine_) {
     const Operands operands(op);
-    Chosen chosen = choose(op, operands, engine_);
+    ChosenPrimitive chosen = choose(op, operands, engine_);
     primitive_ = std::move(chosen.primitive);
     weights_.reserve(2);
     weights_.emplace_back(engine_, s_, s_.in, chosen.w_ih);
@@ -177,7 +177,7 @@ class RnnStep final : public Step {
     }
   }
 
-  struct Ours {
+  struct WeightPointers {
     const float *w_ih, *w_hh, *b_ih, *b_hh;
   };
   RnnShape s_;
@@ -187,7 +187,7 @@ class RnnStep final : public Step {
   dnnl::primitive primitive_;
   std::vector<Weights> weights_;
   dnnl::memory bias_;
-  std::vector<Ours> ours_;
+  std::vector<WeightPointers> ours_;
   std::unordered_map<int, dnnl::memory> arguments_;
 };
 

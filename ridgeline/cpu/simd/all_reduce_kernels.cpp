@@ -42,17 +42,17 @@ void copy_sum(const Sum& sum, DType wire) {
   std::copy_n(sum.from, sum.count * int64_t(size_of(sum.dtype)), sum.to);
 }
 
-enum class How { blocking, queued, scatter };
+enum class SumMode { blocking, queued, scatter };
 
-int64_t start_sum(Communicator* ranks, const Sum& sum, DType wire, How how) {
+int64_t start_sum(Communicator* ranks, const Sum& sum, DType wire, SumMode how) {
   if (ranks == nullptr) {
     copy_sum(sum, wire);
     return 0;
   }
-  if (how == How::scatter) {
+  if (how == SumMode::scatter) {
     return 2 * ranks->start_reduce_scatter(sum.from, sum.to, sum.count, sum.dtype) + 1;
   }
-  if (how == How::blocking) {
+  if (how == SumMode::blocking) {
     ranks->all_reduce(sum.from, sum.to, sum.count, sum.dtype, Reduce::sum, wire);
     return 0;
   }
@@ -65,17 +65,18 @@ int64_t start_sum(Communicator* ranks, const Sum& sum, DType wire, How how) {
   return 2 * ticket;
 }
 
-Kernel start_kernel(const char* name, How how) {
+Kernel start_kernel(const char* name, SumMode how) {
   Kernel kernel;
   kernel.name = name;
-  if (how == How::scatter) kernel.traits.precisions = kFloatAndDouble;
+  if (how == SumMode::scatter) kernel.traits.precisions = kFloatAndDouble;
   kernel.covers = [how](const RemainingOps& rest) {
     const auto* op = rest.get<AllReduceStart>(0);
     if (op == nullptr) return Cover::no("the next op is no all_reduce_start");
     for (const Value& grad : op->grads) {
-      if (how == How::scatter && !takes(grad.dtype)) return Cover::no("takes fp32 and fp64 only");
+      if (how == SumMode::scatter && !takes(grad.dtype))
+        return Cover::no("takes fp32 and fp64 only");
     }
-    if (how == How::scatter && op->wire == DType::bf16) return Cover::no("sends no bf16");
+    if (how == SumMode::scatter && op->wire == DType::bf16) return Cover::no("sends no bf16");
     return Cover::of(1);
   };
   kernel.prepare = [how](const Span& span, const Binding& binding) {
@@ -204,9 +205,9 @@ Kernel sharded_update_kernel() {
 }  // namespace
 
 KernelTable all_reduce_kernels() {
-  return {start_kernel("cpu.all_reduce_start.blocking", How::blocking),
-          start_kernel("cpu.all_reduce_start.queued", How::queued),
-          start_kernel("cpu.all_reduce_start.scatter", How::scatter),
+  return {start_kernel("cpu.all_reduce_start.blocking", SumMode::blocking),
+          start_kernel("cpu.all_reduce_start.queued", SumMode::queued),
+          start_kernel("cpu.all_reduce_start.scatter", SumMode::scatter),
           wait_kernel(),
           sharded_update_kernel(),
           linear_grad_w_sum_kernel()};

@@ -66,7 +66,7 @@ struct Bound {
 
 // The scratch of one thread: that of the largest convolution, and two images between convolutions.
 template <typename T>
-struct Own {
+struct ThreadScratch {
   T *scratch, *between[2];
 };
 
@@ -84,7 +84,7 @@ class ConvImages final : public Step {
       if (i + 1 < chain.size()) between[i % 2] = std::max(between[i % 2], chain[i].out());
     }
     for (int t = 0; t < threads; ++t) {
-      Own<T>& own = own_.emplace_back();
+      ThreadScratch<T>& own = own_.emplace_back();
       own.scratch = memory.take<T>(scratch);
       for (const int k : {0, 1}) own.between[k] = memory.take<T>(size_t(between[k]));
     }
@@ -120,7 +120,7 @@ class ConvImages final : public Step {
   }
 
  private:
-  void pass(int64_t image, const Own<T>& own) const {
+  void pass(int64_t image, const ThreadScratch<T>& own) const {
     const T* x = x_ + image * convs_.front().conv.in();
     for (size_t i = 0; i < convs_.size(); ++i) {
       const bool last = i + 1 == convs_.size();
@@ -133,7 +133,7 @@ class ConvImages final : public Step {
   static constexpr size_t kFewFilters = 16384;  // about two microseconds of arranging
 
   std::vector<Bound<T>> convs_;
-  std::vector<Own<T>> own_;
+  std::vector<ThreadScratch<T>> own_;
   size_t filters_ = 0, bytes_ = 0;
   int64_t n_ = 0;
   const T* x_ = nullptr;

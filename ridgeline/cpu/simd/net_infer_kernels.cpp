@@ -20,7 +20,7 @@ constexpr int64_t kMostSamples = 8;
 constexpr double kMuchWeight = 8 << 20;
 
 // Returns why an op is not covered; empty if it is.
-struct Misfit {
+struct OpCheck {
   const Program& program;
 
   static bool all(std::initializer_list<Value> values, DType dtype = DType::fp32) {
@@ -86,7 +86,7 @@ struct Misfit {
 
 Cover covers_net_infer(const RemainingOps& rest, NetTeam team) {
   const Program& program = rest.program;
-  const Misfit misfit{program};
+  const OpCheck misfit{program};
   const auto at = [&](size_t i) -> const Op& {
     if (rest.looks != nullptr) ++*rest.looks;
     return program.ops[i];

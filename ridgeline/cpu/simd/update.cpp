@@ -23,12 +23,12 @@ using Vec = hn::Vec<Tag<T>>;
 // Loads and stores a vector: all of it, or its first lanes. Masked stores take a dozen cycles each
 // on some CPUs, so only the last vector of a range uses them.
 template <typename T>
-struct Whole {
+struct FullVector {
   static HWY_INLINE Vec<T> load(const T* from) { return hn::LoadU(Tag<T>(), from); }
   static HWY_INLINE void store(Vec<T> v, T* to) { hn::StoreU(v, Tag<T>(), to); }
 };
 template <typename T>
-struct First {
+struct FirstLanes {
   size_t live;
   HWY_INLINE Vec<T> load(const T* from) const {
     const Tag<T> d;
@@ -45,8 +45,8 @@ template <typename T, class F>
 HWY_INLINE void for_vectors(Range elements, F f) {
   const int64_t lanes = int64_t(hn::Lanes(Tag<T>()));
   int64_t i = elements.begin;
-  for (; i + lanes <= elements.end; i += lanes) f(i, Whole<T>());
-  if (i < elements.end) f(i, First<T>{size_t(elements.end - i)});
+  for (; i + lanes <= elements.end; i += lanes) f(i, FullVector<T>());
+  if (i < elements.end) f(i, FirstLanes<T>{size_t(elements.end - i)});
 }
 
 // Returns the gradient, which is the sum of its parts.

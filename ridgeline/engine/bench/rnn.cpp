@@ -78,9 +78,9 @@ Program recurrent_program(const Work& work, Precision precision) {
 constexpr int64_t kDrawn = (int64_t{1} << 16) + 7;
 
 // Memory for external values, filled with small random numbers.
-class Outside {
+class ExternalValues {
  public:
-  Outside(Runtime& runtime, const Program& program) {
+  ExternalValues(Runtime& runtime, const Program& program) {
     for (const ValueInfo& info : program.values) {
       if (info.role == Role::temp) continue;
       const Value& value = info.value;
@@ -108,7 +108,7 @@ class Outside {
 };
 
 RnnBenchLine time_plan(const Work& work, const Program& program, Planned planned,
-                       const Outside& outside, Runtime& runtime, double seconds) {
+                       const ExternalValues& outside, Runtime& runtime, double seconds) {
   RnnBenchLine line{name(work.cell),
                     work.hidden,
                     work.batch,
@@ -207,7 +207,7 @@ class Planner {
 void run_one(const Work& work, const RnnBenchOptions& options, Machine& machine,
              std::vector<RnnBenchLine>& lines) {
   const Program program = recurrent_program(work, options.run.precision);
-  const Outside outside(machine.runtime(), program);
+  const ExternalValues outside(machine.runtime(), program);
   Planner planner(program, machine, options.seconds);
   const auto ceilings = machine.ceilings();
   const double limit = ceilings ? prof::limit_of(program, *ceilings).seconds() : 0;

@@ -42,7 +42,7 @@ void InferPage::add(int64_t index, int64_t label, std::span<const double> output
   const double largest = outputs[size_t(label)];
   if (std::isnan(largest)) return;  // the weights are unusable
   if (probabilities_) ++certainty_[std::min(kTenths - 1, size_t(largest * kTenths))];
-  Doubt doubt{index, label, -1, largest, 0, largest, {}};
+  UncertainSample doubt{index, label, -1, largest, 0, largest, {}};
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (int64_t(i) == label || (doubt.second >= 0 && outputs[i] <= doubt.second_output)) continue;
     doubt.second = int64_t(i);
@@ -53,7 +53,7 @@ void InferPage::add(int64_t index, int64_t label, std::span<const double> output
   doubt.sample.assign(sample.begin(), sample.end());
   const auto at =
       std::upper_bound(doubts_.begin(), doubts_.end(), doubt.certainty,
-                       [](double value, const Doubt& d) { return value < d.certainty; });
+                       [](double value, const UncertainSample& d) { return value < d.certainty; });
   doubts_.insert(at, std::move(doubt));
   if (doubts_.size() > kDoubts) doubts_.pop_back();
 }
@@ -79,7 +79,7 @@ void InferPage::write(const std::filesystem::path& folder, const InferReport& re
   }
   std::string html;
   const auto [height, width] = image_extent(sample_);
-  for (const Doubt& doubt : doubts_) {
+  for (const UncertainSample& doubt : doubts_) {
     const auto shown = [&](double output) {
       return probabilities_ ? fmt::format("{:.0f} %", 100 * output) : fmt::format("{:.4g}", output);
     };

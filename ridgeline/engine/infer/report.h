@@ -25,7 +25,7 @@ class InferPage {
              const std::string& model, const std::string& input, const std::string& machine) const;
 
  private:
-  struct Doubt {
+  struct UncertainSample {
     int64_t index, label, second;
     double output, second_output;
     double certainty;  // the probability; for other outputs the difference of the two largest
@@ -34,9 +34,9 @@ class InferPage {
 
   Shape sample_;
   bool probabilities_;
-  std::vector<int64_t> labels_;     // how often each label was given
-  std::vector<int64_t> certainty_;  // histogram of the probability of the label, in tenths
-  std::vector<Doubt> doubts_;       // the least certain first
+  std::vector<int64_t> labels_;          // how often each label was given
+  std::vector<int64_t> certainty_;       // histogram of the probability of the label, in tenths
+  std::vector<UncertainSample> doubts_;  // the least certain first
 };
 
 }  // namespace ridgeline::engine

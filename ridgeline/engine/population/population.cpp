@@ -44,12 +44,12 @@ std::vector<size_t> members_to_train(size_t members, const std::vector<bool>& wa
 
 // Enters a thread into the joint launches of a GPU, from the start of its work until it ends or is
 // idle for a while.
-class Inside {
+class LaunchGroupEntry {
  public:
-  explicit Inside(LaunchGroup* group) : group_(group) { enter(); }
-  ~Inside() { leave(); }
-  Inside(const Inside&) = delete;
-  Inside& operator=(const Inside&) = delete;
+  explicit LaunchGroupEntry(LaunchGroup* group) : group_(group) { enter(); }
+  ~LaunchGroupEntry() { leave(); }
+  LaunchGroupEntry(const LaunchGroupEntry&) = delete;
+  LaunchGroupEntry& operator=(const LaunchGroupEntry&) = delete;
   void enter() const {
     if (group_ != nullptr) group_->enter();
   }
@@ -158,7 +158,7 @@ class Training {
   // Plans the first member of each group, with the jointly launched kernel if that covers the
   // program. The GPU memory of a session decides how many run side by side.
   void plan_on_gpu() {
-    const Inside inside(launches_.get());
+    const LaunchGroupEntry entry(launches_.get());
     std::vector<bool> planned(groups_.size());
     bool joint = true;
     size_t most_bytes = 1;
@@ -234,14 +234,14 @@ class Training {
   }
 
   void work() {
-    const Inside inside(launches_.get());
+    const LaunchGroupEntry entry(launches_.get());
     while (!is_stopped()) {
       const std::optional<Halving::Job> job = jobs_.next();
       if (!job && !jobs_.may_come()) break;
       if (!job) {
-        inside.leave();
+        entry.leave();
         jobs_.wait();
-        inside.enter();
+        entry.enter();
         continue;
       }
       const Outcome outcome = make(*job);
@@ -267,7 +267,7 @@ class Training {
     try {
       work();
     } catch (...) {
-      const std::lock_guard told(results_mutex_);
+      const std::lock_guard lock(results_mutex_);
       if (!thrown_) thrown_ = std::current_exception();
       stopped_ = kAbandoned;
     }
@@ -288,7 +288,7 @@ class Training {
       if (!session) session = open(member);
       if (!one_by_one_ && result_.layout.side_by_side == 1) learn(member, *session);
       if (session->step() == 0 && options_.begins) {
-        const std::lock_guard told(results_mutex_);
+        const std::lock_guard lock(results_mutex_);
         options_.begins(member);
       }
       session->run_to_epoch(job.epochs);
@@ -320,7 +320,7 @@ class Training {
     result.score = session.score();
     if (options_.models) result.model = session.model_bytes();
     sessions_[member].reset();
-    tell(member, result);
+    report_finished(member, result);
   }
 
   // Returns the result of f; if it throws, returns whether the member has a result.
@@ -335,10 +335,10 @@ class Training {
         MemberResult result;
         result.error = error.what();
         result.score = kNone;
-        tell(member, result);
+        report_finished(member, result);
         return true;
       }
-      const std::lock_guard told(results_mutex_);
+      const std::lock_guard lock(results_mutex_);
       if (result_.failed) return false;
       result_.failed.emplace(error.kind(), error.what());
       result_.failed_member = member;
@@ -348,8 +348,8 @@ class Training {
     }
   }
 
-  void tell(size_t member, const MemberResult& result) {
-    const std::lock_guard told(results_mutex_);
+  void report_finished(size_t member, const MemberResult& result) {
+    const std::lock_guard lock(results_mutex_);
     ++results_;
     if (options_.finished) options_.finished(member, result);
   }

@@ -44,12 +44,12 @@ struct PopulationOptions {
   // The members to train. Empty: all.
   std::vector<bool> wanted{};
   // Results that members have from an earlier run, and by which others are pruned.
-  struct Known {
+  struct EarlierResult {
     size_t member;
     double score;
     int64_t pruned_after;
   };
-  std::vector<Known> known{};
+  std::vector<EarlierResult> known{};
   MemberJobs* jobs = nullptr;     // shared with other processes (halving_of); null: its own
   std::function<int()> stop;      // polled: a value other than 0 stops it, as that signal would
   Communicator* ranks = nullptr;  // share the work of each member, one by one; null: alone

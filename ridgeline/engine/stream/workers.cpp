@@ -118,11 +118,11 @@ RankTimes Workers::times() const {
   return times_;
 }
 
-std::optional<Workers::Given> Workers::next_given() {
+std::optional<Workers::TimedChunk> Workers::next_given() {
   std::unique_lock lock(mutex_);
   given_wake_.wait(lock, [this] { return stop_ || !given_.empty(); });
   if (stop_) return std::nullopt;
-  Given given = std::move(given_.front());
+  TimedChunk given = std::move(given_.front());
   given_.pop_front();
   return given;
 }

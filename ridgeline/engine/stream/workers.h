@@ -52,7 +52,7 @@ class Workers {
     std::vector<uint8_t> bytes;  // otherwise
     double in = 0;
   };
-  struct Given {
+  struct TimedChunk {
     Chunk chunk;
     double in = 0;
   };
@@ -61,7 +61,7 @@ class Workers {
   void run_device(size_t index);
   void run_echo(size_t index);
   void compute(size_t index, class Predictor& predictor, Samples samples);
-  std::optional<Given> next_given();
+  std::optional<TimedChunk> next_given();
   std::optional<Samples> next_samples(size_t index);
   void finish(ChunkResult result);
   void fail();
@@ -79,7 +79,7 @@ class Workers {
   mutable std::mutex mutex_;
   std::mutex starting_;  // one engine is made at a time, because they measure kernels
   std::condition_variable given_wake_, samples_wake_, ready_wake_;
-  std::deque<Given> given_;
+  std::deque<TimedChunk> given_;
   std::deque<Samples> samples_;
   std::deque<ChunkResult> results_;
   std::exception_ptr failure_;

@@ -21,14 +21,14 @@ namespace {
 
 constexpr std::string_view kHead = R"({"ridgeline_sweep":1,)";
 
-struct Kept {
+struct JournalContents {
   std::string first_line;
   std::map<size_t, SweepPoint> points;
 };
 
 // A line that was truncated because its writer was killed is ignored.
-Kept read_journal(const fs::path& file) {
-  Kept kept;
+JournalContents read_journal(const fs::path& file) {
+  JournalContents kept;
   const std::string text = read_text_file(file, ErrorKind::io);
   std::istringstream lines(text);
   std::getline(lines, kept.first_line);
@@ -68,7 +68,8 @@ SweepJournal::SweepJournal(fs::path folder, std::string sweep, size_t combinatio
     : folder_(std::move(folder)), sweep_(std::move(sweep)), combinations_(combinations) {
   make_folder("--out", folder_);
   std::error_code ignored;
-  const Kept kept = fs::exists(path(), ignored) ? read_journal(path()) : Kept{};
+  const JournalContents kept =
+      fs::exists(path(), ignored) ? read_journal(path()) : JournalContents{};
   if (!is_journal(kept.first_line)) {
     throw_error(ErrorKind::usage,
                 "--out {}: ridgeline did not write the {} there: move it away, or choose another "

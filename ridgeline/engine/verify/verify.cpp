@@ -17,7 +17,7 @@ namespace ridgeline::engine {
 namespace {
 
 // A run's weights and losses.
-struct Made {
+struct TrainedState {
   Snapshot state;
   std::vector<double> losses;
 };
@@ -79,8 +79,8 @@ void disturb(Snapshot& state, Precision precision) {
   }
 }
 
-Made make(Trainer& trainer, int64_t steps) {
-  Made made;
+TrainedState make(Trainer& trainer, int64_t steps) {
+  TrainedState made;
   while (trainer.step() < steps) {
     trainer.advance(steps - trainer.step());
     const auto losses = trainer.losses();
@@ -92,8 +92,8 @@ Made make(Trainer& trainer, int64_t steps) {
 
 using SetPtr = std::shared_ptr<const data::DataSet>;
 
-Made make(const Config& config, const SetPtr& set, int64_t steps, Communicator* ranks = nullptr,
-          bool disturbed = false) {
+TrainedState make(const Config& config, const SetPtr& set, int64_t steps,
+                  Communicator* ranks = nullptr, bool disturbed = false) {
   Machine machine(config.run, ranks);
   Trainer trainer(machine, config, set);
   if (disturbed) {
@@ -141,11 +141,11 @@ struct Base {
   Precision precision = Precision::fp32;
   std::unordered_map<std::string, int64_t> terms;  // summed_terms()
   Snapshot start;
-  Made made, control;
+  TrainedState made, control;
 };
 
 Comparison compare(std::string what, Precision precision, int64_t batch, const Base& base,
-                   const Made& made) {
+                   const TrainedState& made) {
   Comparison all;
   all.what = std::move(what);
   all.precision = precision;
@@ -211,14 +211,15 @@ Base make_base(const Config& config, const SetPtr& set, int64_t steps, Precision
 }
 
 // Makes as many steps as fit into the time, estimated from the first.
-Made make_reference(const Config& config, const SetPtr& set, int64_t steps, double seconds) {
+TrainedState make_reference(const Config& config, const SetPtr& set, int64_t steps,
+                            double seconds) {
   Machine machine = Machine::reference();
   Trainer trainer(machine, config, set);
   const Clock clock;
-  Made made = make(trainer, 1);
+  TrainedState made = make(trainer, 1);
   const double fit = seconds / std::max(clock.seconds(), 1e-9);
   if (fit >= 2 && steps > 1) {
-    Made more = make(trainer, fit < double(steps) ? int64_t(fit) : steps);
+    TrainedState more = make(trainer, fit < double(steps) ? int64_t(fit) : steps);
     more.losses.insert(more.losses.begin(), made.losses.begin(), made.losses.end());
     made = std::move(more);
   }
@@ -227,8 +228,8 @@ Made make_reference(const Config& config, const SetPtr& set, int64_t steps, doub
 
 std::string prefix(Precision precision) { return std::string(name(precision)) + "/"; }
 
-Made read_part(const nn::TensorFile& file, Precision precision, const Snapshot& like) {
-  Made made;
+TrainedState read_part(const nn::TensorFile& file, Precision precision, const Snapshot& like) {
+  TrainedState made;
   made.state = clone(like);
   const auto find = [&](const std::string& name) -> const nn::TensorEntry& {
     const nn::TensorEntry* entry = file.find(prefix(precision) + name);
@@ -308,7 +309,7 @@ VerifyReport verify(const Config& given, const VerifyOptions& options) {
   std::vector<Snapshot> finals;
   const bool others = !gpus.empty() || ranks != nullptr || !options.part.empty();
   for (const Precision precision : options.precisions) {
-    Made together;
+    TrainedState together;
     const bool gpu_ranks = given.run.device != "cpu" && given.run.device != "auto";
     if (ranks != nullptr) {
       const std::string device = gpu_ranks ? given.run.device : "cpu";
@@ -319,11 +320,11 @@ VerifyReport verify(const Config& given, const VerifyOptions& options) {
     const CpuSide cpu = cpu_side(precision, others);
     const Config on_cpu = with(config, cpu.base, "cpu");
     const Base base = make_base(on_cpu, set, steps, precision);
-    const auto add = [&](const std::string& what, const Base& from, const Made& made) {
+    const auto add = [&](const std::string& what, const Base& from, const TrainedState& made) {
       report.comparisons.push_back(compare(what, precision, report.batch, from, made));
     };
     if (cpu.reference_kernels) {
-      const Made reference = make_reference(on_cpu, set, steps, options.reference_seconds);
+      const TrainedState reference = make_reference(on_cpu, set, steps, options.reference_seconds);
       const auto made_steps = int64_t(reference.losses.size());
       if (made_steps < steps) {
         add("cpu reference kernels", make_base(on_cpu, set, made_steps, precision), reference);
@@ -364,7 +365,7 @@ void write_part(const Config& given, const VerifyOptions& options,
   const int64_t steps = steps_of(given, *set, options);
   const Config config = long_enough(given, steps);
   check_alike(*options.ranks, config, *set);
-  std::vector<Made> all;
+  std::vector<TrainedState> all;
   std::vector<nn::TensorEntry> tensors;
   std::vector<HostTensor> losses;
   all.reserve(options.precisions.size());
