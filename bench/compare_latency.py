@@ -1,21 +1,27 @@
 #!/usr/bin/env python3
 """Times one prediction on the CPU beside ONNX Runtime with IO binding, alternating on the same machine.
 
-usage: compare_latency.py RIDGELINE LIBRIDGELINE.so RESULT.json [--rounds N] [--calls N]
+usage: compare_latency.py RIDGELINE LIBRIDGELINE.so RESULT.json [--rounds N] [--calls N] [--core N] [--note TEXT]
+                          [--limits US,US,...]
 
-Needs a Python with numpy, onnx and onnxruntime. One thread, batch 1, fp32, the same weights on both sides. A call is one
-call from Python: ridgeline_run or ridgeline_step by ctypes, run_with_iobinding. Each round times both; of each the round
-with the least median counts, with its 99th percentile, so that whatever else the machine does favours nobody. Our step
-carries the recurrent state from call to call; ONNX Runtime begins with zeros at each.
+Needs a Python with numpy, onnx and onnxruntime. One thread on one core, batch 1, fp32, the same weights on both sides. A
+call is one call from Python: ridgeline_run or ridgeline_step by ctypes, run_with_iobinding. Each round times both; of each
+the round with the least median counts, with its 99th percentile, so that whatever else the machine does favours nobody.
+p99_all_us is the 99th percentile of the calls of all rounds. Our step carries the recurrent state from call to call; ONNX
+Runtime begins with zeros at each. RESULT.json keeps a run for each machine; --limits are the times in which that core reads
+the nets' weights, where they are known.
 """
 import argparse
 import ctypes
 import json
+import os
 import pathlib
+import re
 import struct
 import subprocess
 import tempfile
 import time
+from datetime import date
 
 import numpy as np
 import onnx
@@ -157,8 +163,36 @@ def times(call, count):
         begin = clock()
         call()
         taken.append(clock() - begin)
-    taken.sort()
-    return {"median_us": taken[count // 2] / 1e3, "p99_us": taken[count * 99 // 100] / 1e3, "min_us": taken[0] / 1e3}
+    return sorted(taken)
+
+
+def percentile(taken, part):
+    return taken[min(int(len(taken) * part), len(taken) - 1)] / 1e3
+
+
+def figures(rounds):
+    best = min(rounds, key=lambda taken: percentile(taken, 0.5))
+    return {"median_us": percentile(best, 0.5), "p99_us": percentile(best, 0.99), "min_us": best[0] / 1e3,
+            "p99_all_us": percentile(sorted(sum(rounds, [])), 0.99)}
+
+
+def measure(arguments, name, shape):
+    with tempfile.TemporaryDirectory() as folder:
+        model = make_model(arguments.tool, pathlib.Path(folder), shape)
+        exported, dims = to_onnx(read_weights(model), shape)
+        ours, theirs = Ours(arguments.library, model, isinstance(shape, tuple)), Theirs(exported)
+    x = np.random.default_rng(2).standard_normal(dims, dtype=np.float32)
+    mine, peer = ours.call(x), theirs.call(x)
+    mine(), peer()  # the first step of ours begins with zeros, too
+    error = float(np.abs(ours.y - theirs.y.numpy().ravel()).max())
+    assert error < 1e-5, (name, error)
+    rounds = [(times(mine, arguments.calls), times(peer, arguments.calls)) for _ in range(arguments.rounds)]
+    a, b = (figures([each[side] for each in rounds]) for side in (0, 1))
+    row = {"net": name, "ours": a, "onnxruntime": b, "ratio": round(a["median_us"] / b["median_us"], 3), "goal": GOAL,
+           "difference": error}
+    print(f"| {name} | {a['median_us']:.2f} ({a['p99_us']:.2f}) | {b['median_us']:.2f} ({b['p99_us']:.2f}) | "
+          f"{row['ratio']:.2f} |", flush=True)
+    return row
 
 
 def main():
@@ -167,27 +201,23 @@ def main():
         parser.add_argument(path, type=lambda text: pathlib.Path(text).resolve())
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--calls", type=int, default=1000)
+    parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)))
+    parser.add_argument("--note", default="")
+    parser.add_argument("--limits", type=lambda text: [float(each) for each in text.split(",")], default=[])
     arguments = parser.parse_args()
-    rows = []
-    for name, shape in NETS:
-        with tempfile.TemporaryDirectory() as folder:
-            model = make_model(arguments.tool, pathlib.Path(folder), shape)
-            exported, dims = to_onnx(read_weights(model), shape)
-            ours, theirs = Ours(arguments.library, model, isinstance(shape, tuple)), Theirs(exported)
-        x = np.random.default_rng(2).standard_normal(dims, dtype=np.float32)
-        mine, peer = ours.call(x), theirs.call(x)
-        mine(), peer()  # the first step of ours begins with zeros, too
-        error = float(np.abs(ours.y - theirs.y.numpy().ravel()).max())
-        assert error < 1e-5, (name, error)
-        rounds = [(times(mine, arguments.calls), times(peer, arguments.calls)) for _ in range(arguments.rounds)]
-        a, b = (min((each[side] for each in rounds), key=lambda one: one["median_us"]) for side in (0, 1))
-        row = {"net": name, "ours": a, "onnxruntime": b, "ratio": round(a["median_us"] / b["median_us"], 3), "goal": GOAL,
-               "difference": error}
-        rows.append(row)
-        print(f"| {name} | {a['median_us']:.2f} ({a['p99_us']:.2f}) | {b['median_us']:.2f} ({b['p99_us']:.2f}) | "
-              f"{row['ratio']:.2f} |", flush=True)
-    arguments.result.write_text(json.dumps({"onnxruntime": onnxruntime.__version__, "threads": 1, "batch": 1,
-                                            "precision": "fp32", "rows": rows}, indent=2) + "\n")
+    os.sched_setaffinity(0, {arguments.core})
+    rows = [measure(arguments, *net) for net in NETS]
+    for row, limit in zip(rows, arguments.limits):
+        row["limit_us"] = limit
+    cpu = pathlib.Path("/proc/cpuinfo").read_text()
+    name, family = (re.search(rf"{key}\s*: (.*)", cpu).group(1) for key in ("model name", "cpu family"))
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=pathlib.Path(__file__).parent)
+    run = {"machine": f"{name}, family {family}", "date": date.today().isoformat(), "commit": commit.stdout.strip(),
+           "real_time": os.sched_getscheduler(0) != os.SCHED_OTHER, "note": arguments.note,
+           "onnxruntime": onnxruntime.__version__, "threads": 1, "batch": 1, "precision": "fp32", "rows": rows}
+    runs = json.loads(arguments.result.read_text())["runs"] if arguments.result.exists() else []
+    runs = [each for each in runs if each["machine"] != run["machine"]] + [run]
+    arguments.result.write_text(json.dumps({"runs": runs}, indent=1) + "\n")
 
 
 main()

@@ -4,18 +4,20 @@
 usage: serve_compare.py RIDGELINE HTTP_LOAD RESULT.json [--server-cores 0] [--load-cores 1] [--seconds 5]
                         [--cpp-peer PROGRAM LIBONNXRUNTIME.so] [--fastapi-python PYTHON]
 
-One row of 784-128-128-128-10 a request over connections that stay open, as floats and as JSON. Also: the time from the start
-to ready with a kept plan, resident memory, and the 99th percentile at half of the load that was reached (the median of three
+One row of 784-128-128-128-10 a request over connections that stay open, as floats and as JSON, by bench/micro/http_load and,
+where it is installed, by wrk. Also: the time from the start to ready with a kept plan, resident memory, and the 99th percentile at half of the load that was reached (the median of three
 runs), with the share of that time in which the server's busiest thread was ready to run and another process had its core. The
 peers need an ONNX file, which `ridgeline export` writes.
 """
 import argparse
 import http.client
 import json
+import math
 import os
 import pathlib
 import random
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -139,6 +141,23 @@ def load(given, server, request, folder, connections, threads, rate=0):
     return json.loads(done.stdout)
 
 
+def wrk(given, server, request, folder, connections, threads):
+    """The requests per second that wrk counts; None without wrk."""
+    if shutil.which("wrk") is None:
+        return None
+    path, body, headers = request
+    (folder / "body").write_bytes(body)
+    script = f'wrk.method = "POST"\nlocal file = io.open("{folder / "body"}", "rb")\nwrk.body = file:read("*a")\n'
+    script += "".join('wrk.headers["{}"] = "{}"\n'.format(*header.split(": ")) for header in headers)
+    (folder / "post.lua").write_text(script)
+    command = ["wrk", f"-t{threads}", f"-c{connections}", f"-d{math.ceil(given.seconds)}s", "-s", folder / "post.lua",
+               f"http://127.0.0.1:{server.port}{path}"]
+    said = subprocess.run(pinned(given.load_cores, command), capture_output=True, text=True, check=True).stdout
+    if "Non-2xx" in said or "Socket errors" in said:
+        raise SystemExit(f"{server.name}: {said}")
+    return float(re.search(r"Requests/sec:\s+([\d.]+)", said).group(1))
+
+
 def resident_kb(server):
     return int(re.search(r"VmRSS:\s+(\d+)", pathlib.Path(f"/proc/{server.process.pid}/status").read_text()).group(1))
 
@@ -158,10 +177,11 @@ def measure(given, server, folder, connections, threads):
         halves = [load(given, server, request, folder, connections, threads, rate=most["requests_per_s"] / 2) for _ in range(3)]
         waited = max(after - before.get(task, 0) for task, after in waited_seconds(server).items()) / len(halves)
         half = sorted(halves, key=lambda each: each["p99_us"])[1]
-        row[kind] = {"requests_per_s": most["requests_per_s"], "p99_us_at_half_load": half["p99_us"],
+        by_wrk = wrk(given, server, request, folder, connections, threads)
+        row[kind] = {"requests_per_s": most["requests_per_s"], "wrk_requests_per_s": by_wrk, "p99_us_at_half_load": half["p99_us"],
                      "median_us_at_half_load": half["median_us"], "share_waiting_for_core": round(waited / given.seconds, 4)}
-        print(f"| {server.name} | {kind} | {most['requests_per_s']:,.0f} | {half['median_us']:.0f} | {half['p99_us']:.0f} |",
-              flush=True)
+        print(f"| {server.name} | {kind} | {most['requests_per_s']:,.0f} | {by_wrk or 0:,.0f} by wrk | {half['median_us']:.0f} | "
+              f"{half['p99_us']:.0f} |", flush=True)
     row["resident_kb"] = resident_kb(server)
     server.process.send_signal(signal.SIGTERM)
     server.process.wait(timeout=60)

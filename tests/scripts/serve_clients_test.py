@@ -190,6 +190,29 @@ class Clients(unittest.TestCase):
             self.assertEqual(page.console(), [])
 
     @unittest.skipIf(devtools.browser() is None, "no Chromium is installed")
+    def test_a_row_of_a_table_in_a_browser(self):
+        """Cells in quotes hold commas, and booleans are words, as in the file."""
+        rows = [f'{30 + i},{city},{"yes" if i % 3 else "no"},{i * 20}' for i in range(60)
+                for city in ('"Cork, Ireland"', "Bonn")]
+        (self.folder / "houses.csv").write_text("\n".join(["area,city,garden,price", *rows]) + "\n")
+        tool.run("data", "describe", self.folder / "houses.csv", "--target", "price", "--write-config", self.folder / "houses.toml")
+        tool.run("train", self.folder / "houses.toml", "--out", self.folder / "houses", "--quiet", "--no-tune", "--set", "train.epochs=1",
+                 "--set", "run.device=cpu")
+        server = Server(self.folder / "houses")
+        self.addCleanup(server.kill)
+        with devtools.Page(f"http://127.0.0.1:{server.port}/", self.folder / "browser") as page:
+            page.wait("document.getElementById('row') != null")
+            for row in ('40,"Cork, Ireland",yes', '40;"Cork, Ireland";No', "40\tBonn\tyes"):
+                page.type("#row", row)
+                page.click("#ask")
+                page.wait("$('answer').textContent != '' && $('error').textContent == ''")
+            self.assertEqual(page.console(), [])
+            page.type("#row", "40,Atlantis,yes")
+            page.click("#ask")
+            page.wait("$('error').textContent.includes('Atlantis') && $('answer').textContent == ''")
+        server.end()
+
+    @unittest.skipIf(devtools.browser() is None, "no Chromium is installed")
     def test_a_drawing_in_a_browser(self):
         run_dir = self.folder / "quadrant"
         tool.run("train", self.folder.config, "--out", run_dir, "--quiet")

@@ -549,6 +549,22 @@ class Serve(unittest.TestCase):
             self.assertEqual(server.ask("GET", "/v2", headers={"Authorization": value})[0], status, value)
         self.assertEqual(server.ask("GET", "/v2/health/ready")[0], 200)
         self.assertEqual(server.ask("POST", "/v2/models/quadrant/infer", "{}")[0], 401)
+
+        def becomes(text, said, accepted):
+            """The tokens after SIGHUP: those of the file, or the old ones if it is bad."""
+            lines = len(server.said)
+            tokens.write_text(text)
+            server.process.send_signal(signal.SIGHUP)
+            end = time.monotonic() + 30
+            while not any(said in line for line in server.said[lines:]) and time.monotonic() < end:
+                time.sleep(0.05)
+            self.assertTrue(any(said in line for line in server.said[lines:]), server.said)
+            for token in ("secret-1", "secret-3"):
+                status = server.ask("GET", "/v2", headers={"Authorization": "Bearer " + token})[0]
+                self.assertEqual(status, 200 if token == accepted else 401, (text, token))
+        becomes("secret-3\r\n", "loaded quadrant again", "secret-3")
+        for bad in ("", "two words\n"):
+            becomes(bad, "the tokens stay as they were", "secret-3")
         server.end()
 
     def test_starts_that_fail(self):
