@@ -26,6 +26,11 @@ def test_tensors_are_read_where_they_lie(trained, data):
         trained.predict(tensor.detach().bfloat16())
     model = mlp()
     model.fit(torch.from_numpy(x), torch.from_numpy(y), epochs=1)
+    two, same = mlp(outputs=2), mlp(outputs=2)
+    two.fit(torch.from_numpy(x), torch.from_numpy(y > 0), epochs=1)
+    same.fit(x, y > 0, epochs=1)
+    np.testing.assert_array_equal(two.predict_proba(x), same.predict_proba(x))
+    assert two.predict(torch.from_numpy(x > 0)).shape == (len(x),)
 
 
 def nets():
