@@ -204,6 +204,8 @@ class Network:
         model._core, model._trained, model._sequential = core, True, None
         model._control, model._steps, model._shared, model._newer, model._version = None, None, None, False, 0
         model._config = _config.from_toml(core.config())
+        if str(model._config["data"].get("train")).endswith(".onnx"):  # the file scales samples itself, if it does
+            model._config["data"].setdefault("scale", "raw")
         model._config["run"].update(run)
         model._input_shape = tuple(core.input_shape())
         return model

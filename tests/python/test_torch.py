@@ -33,6 +33,18 @@ def test_tensors_are_read_where_they_lie(trained, data):
     assert two.predict(torch.from_numpy(x > 0)).shape == (len(x),)
 
 
+def test_scaling_is_no_part_of_a_module(data, tmp_path, recwarn):
+    raw, scaled = mlp(), mlp(scale="standard")
+    raw.to_onnx(tmp_path / "net.onnx")
+    raw.save(tmp_path / "net.safetensors")
+    for model in (raw, rl.load(tmp_path / "net.safetensors"), rl.load(tmp_path / "net.onnx")):
+        model.to_torch()
+    assert not recwarn
+    scaled.fit(*data, epochs=1)
+    with pytest.warns(UserWarning, match="to_torch: the module takes samples that are already scaled.*'standard'"):
+        scaled.to_torch()
+
+
 def nets():
     nn = torch.nn
     flat = lambda *layers: (nn.Sequential(*layers), (6,), (5, 6))
