@@ -176,14 +176,15 @@ class _Trace:
         if any(each is None or extent % each for extent, each in zip(extents, sizes, strict=True)):
             return module
         windows = tuple(extent // each for extent, each in zip(extents, sizes, strict=True))
-        return getattr(_T, name.removeprefix("Adaptive"))(windows if len(windows) > 1 else windows[0])
+        return getattr(_T, name.removeprefix("Adaptive"))(windows)
 
     def call_module(self, node: Any) -> None:
         owner = self.tracer.root.get_submodule(node.target)
         if any(each is owner for each in self.owners.values()) and list(owner.parameters()):
             raise UsageError(f"from_torch: {node.target} is called twice; layers here do not share weights")
-        states: Any = (*node.args[1:], *node.kwargs.values())
-        states = states[0] if len(states) == 1 and isinstance(states[0], (tuple, list)) else states
+        states: list[Any] = [*node.args[1:], *node.kwargs.values()]
+        if len(states) == 1 and isinstance(states[0], (tuple, list)):  # the two of an LSTM
+            states = list(states[0])
         if not node.args or (states and not (isinstance(owner, _T.RNNBase) and all(each in self.zeros for each in states))):
             raise self.refuse(node, f"{len(node.args) + len(node.kwargs)} arguments", "one")
         self.owners[id(self.put_module(node, owner, node.target, node.args[0]))] = owner
@@ -304,15 +305,15 @@ class _Trace:
 
     def call(self, node: Any) -> None:
         """A function or method between modules."""
-        node.args = map_arg(node.args, lambda each: self.numbers.get(each, each))
-        node.kwargs = map_arg(node.kwargs, lambda each: self.numbers.get(each, each))
+        known: Any = map_arg((node.args, node.kwargs), lambda each: self.numbers.get(each, each))
+        node.args, node.kwargs = known
         target, keywords = node.target, node.kwargs
         if target in (torch.zeros, "new_zeros") or (target is getattr and node.args[1] in ("device", "dtype")) or \
                 (isinstance(target, str) and node.args[0] in self.zeros):
             self.zeros.add(node)
             return None
         if target in _ARITHMETIC and all(isinstance(each, int) for each in node.args):
-            self.numbers[node] = target(*node.args)
+            self.numbers[node] = node.target(*node.args)
             return None
         if target == "size" and len(node.args) == 2 and node.args[1] != 0:
             if node.args[0] in self.shapes:
@@ -367,7 +368,8 @@ class _Trace:
             raise self.refuse(node, "an extent that is not known", "numbers, or input_shape, which determines them")
         if kind is _T.Flatten and not rest and "start_dim" not in keywords:
             rest = [0]  # the function begins with the samples, the module after them
-        self.put_module(node, kind(*(rest[:1] if kind is _T.Dropout else rest), **keywords), node.format_node(), x)
+        make: Any = kind
+        self.put_module(node, make(*(rest[:1] if kind is _T.Dropout else rest), **keywords), node.format_node(), x)
 
     def in_loss(self, node: Any, loss: str | None) -> bool:
         """As the function of this name, for a node."""
