@@ -14,6 +14,7 @@ With --peers, the file that bench/peers/run has written on this machine, the ste
 stand beside fit()'s and the tool's.
 """
 import argparse
+import functools
 import json
 import os
 import pathlib
@@ -31,15 +32,17 @@ from compare_cpu import read_peers
 import ridgeline as rl
 from ridgeline import nn
 
-NETS = [("784-128-128-128-10", 32), ("784-512-10", 128), ("784-512-10", 3000), ("784-1024-1024-1024-10", 32)]
+# The four nets of compare_cpu.py, with the activations of peers/peers_cpu.py.
+NETS = [("784-128-128-128-10", 32, "relu"), ("784-512-10", 128, "relu"), ("784-512-10", 3000, "sigmoid"),
+        ("784-1024-1024-1024-10", 32, "relu")]
 GOALS = {"call_over_cpp_us": 1.0, "fit_over_tool": 1.03, "import_ms": 50.0, "wheel_mb": 10.0}
 
 
-def model_of(net, **keywords):
+def model_of(net, activation=nn.ReLU, **keywords):
     widths = [int(width) for width in net.split("-")]
     layers = []
     for i in range(len(widths) - 1):
-        layers += [nn.Linear(widths[i], widths[i + 1]), nn.ReLU()]
+        layers += [nn.Linear(widths[i], widths[i + 1]), activation()]
     return rl.Model(nn.Sequential(*layers[:-1]), device="cpu", **keywords)
 
 
@@ -90,8 +93,8 @@ def calls(rounds, seconds):
     return rows
 
 
-def tool_step(ridgeline, folder, net, batch, epochs, threads):
-    layers = ', { type = "relu" }, '.join(f'{{ type = "linear", out = {n} }}' for n in net.split("-")[1:])
+def tool_step(ridgeline, folder, net, batch, activation, epochs, threads):
+    layers = f', {{ type = "{activation}" }}, '.join(f'{{ type = "linear", out = {n} }}' for n in net.split("-")[1:])
     (folder / "net.toml").write_text(f"""[data]
 train = "{folder}/x.npy"
 target = "{folder}/y.npy"
@@ -119,16 +122,15 @@ def fits(ridgeline, rounds, threads, seconds):
         x, y = rng.random((12000, 784), np.float32), rng.integers(0, 10, 12000)
         np.save(folder / "x.npy", x)
         np.save(folder / "y.npy", y)
-        for net, batch in NETS:
-            model = model_of(net, optimizer="sgd", lr=0.01, threads=threads)
-            rate = model.fit(x, y, epochs=1, batch_size=batch).samples_per_second
+        for net, batch, activation in NETS:
+            make = functools.partial(model_of, net, {"relu": nn.ReLU, "sigmoid": nn.Sigmoid}[activation], optimizer="sgd",
+                                     lr=0.01, threads=threads)
+            rate = make().fit(x, y, epochs=1, batch_size=batch).samples_per_second
             epochs = max(1, int(seconds * rate / len(x)))
             ours, tool = [], []
             for _ in range(rounds):
-                history = model_of(net, optimizer="sgd", lr=0.01, threads=threads).fit(x, y, epochs=epochs,
-                                                                                       batch_size=batch)
-                ours.append(1e6 * batch / history.samples_per_second)
-                tool.append(tool_step(ridgeline, folder, net, batch, epochs, threads))
+                ours.append(1e6 * batch / make().fit(x, y, epochs=epochs, batch_size=batch).samples_per_second)
+                tool.append(tool_step(ridgeline, folder, net, batch, activation, epochs, threads))
             rows.append({"net": net, "batch": batch, "fit_us": statistics.median(ours),
                          "tool_us": statistics.median(tool),
                          "ratio": statistics.median(o / t for o, t in zip(ours, tool, strict=True))})

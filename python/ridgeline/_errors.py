@@ -55,6 +55,14 @@ _CLASSES = {each.kind: each for each in
             (UsageError, DataError, ModelError, NumericError, IoError, DeviceError, CommError)}
 
 
+# The library's remedies name flags of the command-line tool; these are the same in Python.
+_REMEDIES = (("use --device cpu", 'use device="cpu"'), ("--out ", "out: "),
+             (": continue it with --resume, replace it with --force, or choose another folder",
+              "; remove it, or choose another folder"))
+
+
 def make(kind: str, message: str) -> Error:
     """Returns the exception of a kind; the extension module calls it."""
+    for flags, arguments in _REMEDIES:
+        message = message.replace(flags, arguments)
     return _CLASSES.get(kind, Error)(message)

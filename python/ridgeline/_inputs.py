@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -53,15 +54,29 @@ def as_array(value: Any, name: str) -> Any:
         except ValueError as error:
             raise ValueError(f"{name}: got {type(value).__name__}, expected an array: {error}") from None
         return _of_numbers(made, name)
-    remedy = "; use .toarray()" if hasattr(value, "toarray") else ""  # a sparse matrix
-    raise TypeError(f"{name}: got {type(value).__name__}, expected an array (NumPy, PyTorch, DLPack, a list){remedy}")
+    raise TypeError(f"{name}: got {type(value).__name__}, expected an array (NumPy, PyTorch, DLPack, a list)"
+                    f"{_remedy_of_type(value)}")
+
+
+def _remedy_of_type(value: Any) -> str:
+    """How to give what is no array."""
+    if hasattr(value, "toarray"):  # a sparse matrix
+        return "; use .toarray()"
+    if hasattr(value, "tensors"):  # PyTorch's TensorDataset
+        return "; use .tensors"
+    if hasattr(value, "__iter__") and not isinstance(value, (str, bytes, dict, set)):
+        return "; batches go to train_step, one after another"
+    return ""
 
 
 def _of_numbers(array: Any, name: str) -> Any:
     dtype = getattr(array, "dtype", None)
+    if str(dtype) == "torch.bool":  # which DLPack of PyTorch 1 does not know
+        return array.view(sys.modules["torch"].uint8)
     kind = getattr(dtype, "kind", "f")  # NumPy's arrays have it; what others hold the extension module looks at
     if kind not in "fiubc" or getattr(dtype, "byteorder", "=") == ">":
-        remedy = "; RidgelineClassifier takes words" if kind in "UOT" and name == "y" else ""
+        remedy = "; number them by np.unique(y, return_inverse=True)[1]; RidgelineClassifier takes words" \
+            if kind in "UOT" and name == "y" else ""
         if kind in "fiuO" and not remedy:
             remedy = "; use .astype('float32')"
         raise TypeError(f"{name}: got an array of {dtype}, expected {_TYPES}{remedy}")
@@ -105,12 +120,12 @@ def check_targets(y: Any, samples: int, outputs: int, classes: bool, name: str, 
         columns *= extent
     if not is_integer(y) and not classes and columns != outputs:
         raise ValueError(f"{name}: got {columns} values a sample, expected {outputs}, one for each output of the model; "
-                         "classes are integers")
+                         "classes are integers: y.astype(int)")
     if not classes or not is_integer(y):
         return
     if columns != 1:
         raise ValueError(f"{name}: got shape {got}, expected ({count},): integers are classes, one a sample; rows of "
-                         "zeros and ones are floats")
+                         'zeros and ones need loss="cross-entropy" (one class a sample) or "binary-cross-entropy"')
     numbers = as_numpy(y).reshape(-1)
     wrong = (numbers < 0) | (numbers >= outputs)
     if wrong.any():
@@ -118,6 +133,20 @@ def check_targets(y: Any, samples: int, outputs: int, classes: bool, name: str, 
         remedy = "; two classes take two outputs, or loss=\"binary-cross-entropy\"" if outputs == 1 else ""
         raise ValueError(f"{name}: got {int(numbers[at])} for sample {at}, none of the {outputs} classes, expected 0 to "
                          f"{outputs - 1}{remedy}")
+
+
+def as_classes(y: Any, outputs: int | None, name: str) -> Any:
+    """The classes of rows that have a one at the place of the class and zeros elsewhere; other targets unchanged."""
+    shape = shape_of(y, name)
+    if len(shape) != 2 or shape[1] < 2 or shape[1] != (outputs or shape[1]):
+        return y
+    rows = as_numpy(y)
+    wrong = (rows.max(axis=1) != 1) | ((rows != 0).sum(axis=1) != 1) if len(rows) else rows[:, 0]
+    if wrong.any():
+        at = int(wrong.argmax())
+        raise ValueError(f"{name}: got {rows[at].tolist()} for sample {at}, expected a class, or a one for it and zeros for "
+                         'the others; several labels a sample need loss="binary-cross-entropy"')
+    return rows.argmax(axis=1)
 
 
 def on_host(value: Any) -> Any:

@@ -36,6 +36,8 @@ def from_onnx(path: str | os.PathLike[str], *, input_shape: Sequence[int] | None
     `input_shape` (of one sample) is needed where the file leaves it open. `classes`: the outputs are logits of
     classes; a file that ends in a softmax has them anyway.
     """
+    if isinstance(path, bytes):
+        raise TypeError("path: got bytes, expected the path of a file; write them to one first")
     if not os.path.exists(path):
         raise FileNotFoundError(2, "no such file", os.fspath(path))
     core = _core.Model.from_onnx(os.fspath(path), list(input_shape or ()), classes, device, threads, tune)

@@ -12,8 +12,8 @@ from ._calls import as_callbacks, on_epoch, on_progress
 from ._core import Predictor
 from ._errors import UsageError
 from ._history import History
-from ._inputs import (as_array, as_count, as_numpy, as_pair, as_rate, check_samples, check_targets, is_integer, is_on_gpu,
-                      on_host, shape_of, split)
+from ._inputs import (as_array, as_classes, as_count, as_numpy, as_pair, as_rate, check_samples, check_targets,
+                      is_integer, is_on_gpu, on_host, shape_of, split)
 from ._network import Control, Network
 from .callbacks import AnyCallback
 
@@ -38,6 +38,7 @@ class Model(Network):
     - `optimizer`: "sgd", "adam", "adamw", or a table such as {"type": "adam", "lr": 1e-3}; `lr` sets its rate.
     - `scale`: what happens to samples first: "raw" (nothing), "standard" or "unit". The default of a
       `Sequential` is "raw", as in PyTorch, and that of a config what docs/config.md says ("standard").
+    - `freeze`: layers that keep their weights, by number or type, as in [0, "conv2d"].
     - `seed`; `device` ("auto", "cpu", "cuda", "cuda:1"), `threads`, `precision`, `deterministic`, `tune`.
 
     Calls from several threads follow one another; copies (`copy.deepcopy`) compute at once.
@@ -80,8 +81,8 @@ class Model(Network):
                                               enumerate(as_pair(validation)))
                 validation_y = on_host(validation_y)
             self._name_no_data(config)
-            y, validation_y = self._targets(y, config), self._targets(validation_y, config)
             start = self._start(x, y)
+            y, validation_y = self._targets(y, config), self._targets(validation_y, config, "validation[1]")
             samples = self._check(x, y, "x", "y", "x, y")
             if validation_x is not None:
                 self._check(validation_x, validation_y, "validation[0]", "validation[1]", "validation")
@@ -118,7 +119,6 @@ class Model(Network):
         """
         self._need_idle("train_step")
         x, y = as_array(x, "x"), on_host(as_array(y, "y"))
-        y = self._targets(y, self._config)
         if self._steps is None:
             core = self._start(x, y)
             if core is None:
@@ -126,6 +126,7 @@ class Model(Network):
             run = self._config["run"]
             self._steps = _core.StepTrainer(core, run.get("device", "auto"), run.get("threads", 0),
                                             run.get("tune", True))
+        y = self._targets(y, self._config)
         self._check(x, y, "x", "y", "x, y")
         loss, accuracy = self._steps.step(x, y, self.lr if lr is None else as_rate(lr))
         self._newer = self._trained = True
@@ -241,9 +242,11 @@ class Model(Network):
             self._core.set_weights(weights)
         return self._core
 
-    def _targets(self, y: Any, config: _config.Config) -> Any:
+    def _targets(self, y: Any, config: _config.Config, name: str = "y") -> Any:
         """Returns targets in the type of the loss: the library takes integers as classes."""
         loss = self._loss()
+        if loss == "cross-entropy" and y is not None and self._sequential is not None:
+            return as_classes(y, None if self._core is None else self._core.outputs(), name)
         if y is None or loss in (None, "cross-entropy") or not is_integer(y):
             return y
         if config["data"].get("target_kind") == "classes":

@@ -31,9 +31,9 @@ class Network:
     def __init__(self, network: nn.Sequential | nn.Graph | Mapping[str, Any] | str | os.PathLike[str], *,
                  input_shape: int | Sequence[int] | None = None, loss: Any = None, optimizer: Any = None,
                  lr: float | None = None, schedule: Any = None, scale: str | None = None,
-                 seed: int | None = None, device: str | None = None, threads: int | None = None,
-                 precision: str | None = None, deterministic: bool | None = None,
-                 tune: bool | None = None) -> None:
+                 freeze: Sequence[int | str] | None = None, seed: int | None = None,
+                 device: str | None = None, threads: int | None = None, precision: str | None = None,
+                 deterministic: bool | None = None, tune: bool | None = None) -> None:
         self._core: _core.Model | None = None
         self._trained = False
         self._sequential: nn.Sequential | nn.Graph | None = None
@@ -54,7 +54,9 @@ class Network:
             raise TypeError(f"network: got {type(network).__name__}, expected a ridgeline.nn.Sequential or "
                             "Graph, a config dict or the path of a TOML file (from_torch takes PyTorch's modules)")
         train, run = self._config["train"], self._config["run"]
-        for key, value in (("loss", loss), ("schedule", schedule), ("seed", seed)):
+        if isinstance(schedule, str):
+            schedule = {"type": schedule}
+        for key, value in (("loss", loss), ("schedule", schedule), ("freeze", freeze), ("seed", seed)):
             if value is not None:
                 train[key] = value
         if optimizer is not None:
@@ -64,6 +66,9 @@ class Network:
             train["optimizer"] = {"type": optimizer} if isinstance(optimizer, str) else dict(optimizer)
         if lr is not None:
             train["optimizer"] = {**train.get("optimizer", {"type": "sgd"}), "lr": lr}
+        if self._sequential is not None and self._sequential.layers[-1].type == "sigmoid" and \
+                self._loss() == "binary-cross-entropy":
+            raise UsageError("loss: the binary cross-entropy applies the sigmoid itself: leave out the last layer, Sigmoid()")
         if scale is not None:
             self._config["data"]["scale"] = self._config["data"]["target_scale"] = scale
         for key, value in zip(_RUN, (device, threads, precision, deterministic, tune), strict=True):
@@ -117,6 +122,8 @@ class Network:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a .safetensors file that `ridgeline infer` and PyTorch's library read too."""
+        if os.fspath(path).endswith(".onnx"):
+            raise ValueError(f"path: got {os.fspath(path)!r}, expected the name of a .safetensors file; to_onnx writes ONNX")
         self._ready("save").save(os.fspath(path))
 
     @classmethod
@@ -151,12 +158,13 @@ class Network:
         self._steps = None
 
     def to_torch(self, *, share: bool = False) -> Any:
-        """Returns a PyTorch module with the same layers and weights. Samples must already be prepared.
+        """Returns a PyTorch module with the same layers and weights.
 
-        With share=True its parameters are this model's own memory: what either trains, the other computes with.
+        It takes samples as the layers see them: a warning reminds of a model that scales them first. With share=True its parameters are this model's own memory: what either trains, the other computes with.
         """
         from ._torch_graph import to_torch
 
+        self._warn_of_scaling("to_torch: the module")
         return to_torch(self, share)
 
     def to_onnx(self, path: str | os.PathLike[str] | None = None, *, opset: int = 17,
@@ -196,9 +204,18 @@ class Network:
         model._core, model._trained, model._sequential = core, True, None
         model._control, model._steps, model._shared, model._newer, model._version = None, None, None, False, 0
         model._config = _config.from_toml(core.config())
+        if str(model._config["data"].get("train")).endswith(".onnx"):  # the file scales samples itself, if it does
+            model._config["data"].setdefault("scale", "raw")
         model._config["run"].update(run)
         model._input_shape = tuple(core.input_shape())
         return model
+
+    def _warn_of_scaling(self, what: str) -> None:
+        if not self._raw:
+            import warnings
+
+            warnings.warn(f"{what} takes samples that are already scaled, as this model scales them (scale="
+                          f"{self._config['data'].get('scale', 'standard')!r})", stacklevel=3)
 
     @property
     def _raw(self) -> bool:
@@ -253,6 +270,9 @@ class Network:
             weight, axis, told = taken
             as_count(told, f"layer {i} ({layer.type}): inputs", 1)
             if (comes := shapes[f"{i}.{weight}"][axis]) != told:
+                before = [table[2] for table in self._core.layers() if table[0] == str(i - 1)]
+                remedy = "; nn.Select() before it takes the last timestep, per_step=True each" \
+                    if layer.type == "linear" and before and len(before[0]) == 2 and before[0][-1] == told else ""
                 self._core = None
                 raise ValueError(f"layer {i} ({layer.type}): got {told} inputs, expected {comes}, which is what comes "
-                                 "to it")
+                                 f"to it{remedy}")

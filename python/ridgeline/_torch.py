@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,21 +24,9 @@ def _plain(module: Any, **wanted: Any) -> None:
             raise UsageError(f"from_torch: {module!r}: got {name}={getattr(module, name)!r}, expected {value!r}")
 
 
-def _conv_padding(m: Any) -> Any:
-    """The zeros on both sides; "same" of PyTorch means as many as keep the extents."""
-    if m.padding == "valid":
-        return 0
-    if m.padding != "same":
-        return _one(m.padding)
-    both = [dilation * (kernel - 1) for kernel, dilation in zip(m.kernel_size, m.dilation, strict=True)]
-    if any(each % 2 for each in both):
-        raise UsageError(f"from_torch: {m!r}: got padding='same' of an even window, expected as many zeros on both sides")
-    return _one([each // 2 for each in both])
-
-
 def _conv(kind: Any, m: Any) -> nn.Layer:
     _plain(m, padding_mode="zeros", transposed=False)
-    layer: nn.Layer = kind(m.in_channels, m.out_channels, _one(m.kernel_size), _one(m.stride), _conv_padding(m),
+    layer: nn.Layer = kind(m.in_channels, m.out_channels, _one(m.kernel_size), _one(m.stride), _one(m.padding),
                            _one(m.dilation), m.groups, m.bias is not None)
     return layer
 
@@ -86,12 +75,16 @@ def _recurrent(kind: Any, m: Any) -> nn.Layer:
 
 
 def _embedding(m: Any) -> nn.Layer:
-    _plain(m, padding_idx=None, max_norm=None, scale_grad_by_freq=False)
+    _plain(m, max_norm=None, scale_grad_by_freq=False)
+    if m.padding_idx is not None:
+        warnings.warn(f"from_torch: {m!r}: the vector of padding_idx is trained here as any other", stacklevel=2)
     return nn.Embedding(m.num_embeddings, m.embedding_dim)
 
 
 def _upsample(m: Any) -> nn.Layer:
-    _plain(m, size=None, align_corners=False if m.mode == "bilinear" else None)
+    _plain(m, size=None)
+    if m.align_corners:
+        raise UsageError(f"from_torch: {m!r}: got align_corners=True, expected False")
     if m.scale_factor is None or m.mode not in ("nearest", "bilinear") or any(
             each != int(each) for each in (m.scale_factor if isinstance(m.scale_factor, tuple) else (m.scale_factor,))):
         raise UsageError(f"from_torch: {m!r}: got scale_factor={m.scale_factor!r}, mode={m.mode!r}, expected whole "

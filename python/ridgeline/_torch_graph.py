@@ -11,7 +11,7 @@ from . import nn
 from ._errors import UsageError
 from ._torch import layer_of, module_of, rank_after
 from ._torch_modules import Residual
-from ._torch_trace import is_softmax, traced
+from ._torch_trace import in_loss, traced
 
 if TYPE_CHECKING:
     from ._model import Model
@@ -32,12 +32,13 @@ def from_torch(module: Any, input_shape: Sequence[int] | None, share: bool, keyw
         raise TypeError(f"module: got {type(module).__name__}, expected a torch.nn.Module")
     network: nn.Sequential | nn.Graph
     loss = keywords.get("loss")
-    classifier = (loss.get("type") if isinstance(loss, Mapping) else loss) in (None, "cross-entropy")
+    loss = loss.get("type") if isinstance(loss, Mapping) else loss
     modules = _flat(module)
     # What an nn.Sequential has inside may be anything, and torch.fx sees what that does.
-    if all(type(each).__module__.startswith("torch.nn.") for each in modules):
-        if classifier and len(modules) > 1 and is_softmax(modules[-1]):
-            modules.pop()  # it is part of the loss
+    if all(type(each).__module__.startswith("torch.nn.") and getattr(each, "output_size", 1) in (1, (1, 1))
+           for each in modules):
+        if len(modules) > 1 and in_loss(modules[-1], loss):
+            modules.pop()
         layers: list[nn.Layer] = []
         rank = None if input_shape is None else len(input_shape)
         for i, each in enumerate(modules):
@@ -46,17 +47,26 @@ def from_torch(module: Any, input_shape: Sequence[int] | None, share: bool, keyw
         network = nn.Sequential(*layers)
         owners = dict(enumerate(modules))
     else:
-        network, owners = traced(module, input_shape, classifier)
+        network, owners = traced(module, input_shape, loss)
     if input_shape is None and network.input_shape() is None:
         raise UsageError("from_torch: input_shape: got None, expected the shape of one sample, as in "
                          "input_shape=(1, 28, 28)")
-    model = Model(network, input_shape=input_shape, **{"scale": "raw", **keywords})
+    model = Model(network, input_shape=input_shape, **{"scale": "raw", "freeze": _frozen(owners), **keywords})
     state = {f"{i}.{name}": _wide(value.detach().cpu()).contiguous()
              for i, each in owners.items() for name, value in each.state_dict().items()}
     model.load_state_dict(state)
     if share:
         _share(model, owners)
     return model
+
+
+def _frozen(owners: Mapping[int, Any]) -> list[int] | None:
+    """The layers whose weights need no gradient; None if no layer is frozen."""
+    needs = {i: {weight.requires_grad for weight in owner.parameters()} for i, owner in owners.items()}
+    for i, each in needs.items():
+        if len(each) == 2:
+            raise UsageError(f"from_torch: {owners[i]!r}: got weights with and without requires_grad, expected all or none")
+    return [i for i, each in needs.items() if each == {False}] or None
 
 
 def _wide(value: Any) -> Any:

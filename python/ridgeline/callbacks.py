@@ -55,7 +55,8 @@ class _Monitor(Callback):
     def improved(self, logs: Logs) -> bool:
         """Whether the score of this epoch is better, by more than `min_delta`, than the best before."""
         if self.monitor not in logs:
-            raise KeyError(f"{type(self).__name__}: got monitor {self.monitor!r}, expected one of {', '.join(logs)}")
+            remedy = "; fit needs validation=..." if self.monitor.startswith("val_") and "val_loss" not in logs else ""
+            raise KeyError(f"{type(self).__name__}: got monitor {self.monitor!r}, expected one of {', '.join(logs)}{remedy}")
         value = logs[self.monitor]
         sign = 1 if self.monitor.rsplit("_", 1)[-1] in _RISING else -1
         better = value == value and (self.best is None or sign * (value - self.best) > self.min_delta)

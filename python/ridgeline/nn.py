@@ -10,7 +10,7 @@ A layer here holds settings only; `ridgeline.Model` has the weights. Layers are 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._graph import Graph as Graph
 from ._graph import Input as Input
@@ -88,8 +88,10 @@ class Linear(LazyLinear):
 
 class _Conv(Layer):
     def __init__(self, in_channels: int | None, out_channels: int, kernel_size: Size, stride: Size = 1,
-                 padding: Size = 0, dilation: Size = 1, groups: int = 1, bias: bool = True, *,
+                 padding: Size | str = 0, dilation: Size = 1, groups: int = 1, bias: bool = True, *,
                  init: Any = None, bias_init: Any = None) -> None:
+        if isinstance(padding, str):
+            padding = _padding(type(self).__name__, padding, kernel_size, dilation)
         super().__init__(out=out_channels, kernel=_size(kernel_size), stride=_unless(stride, 1),
                          padding=_unless(padding, 0), dilation=_unless(dilation, 1),
                          groups=_unless(groups, 1), bias=None if bias else False, init=init,
@@ -502,9 +504,13 @@ _SHAPELESS = {"relu", "tanh", "sigmoid", "gelu", "silu", "softplus", "hardswish"
 
 def _check(layers: tuple[Layer, ...], where: str) -> None:
     for i, layer in enumerate(layers):
+        if isinstance(layer, type) and issubclass(layer, Layer):
+            raise TypeError(f"{where}: layer {i}: got the class {layer.__name__}, expected an object of it: "
+                            f"{layer.__name__}(...)")
         if not isinstance(layer, Layer):
+            remedy = f"; write {where}(*layers)" if isinstance(layer, (list, tuple)) else ""
             raise TypeError(f"{where}: layer {i}: got {type(layer).__name__}, "
-                            "expected a layer of ridgeline.nn (from_torch takes PyTorch's)")
+                            f"expected a layer of ridgeline.nn (from_torch takes PyTorch's){remedy}")
     if not layers:
         raise ValueError(f"{where}: got no layers, expected at least one")
 
@@ -513,5 +519,32 @@ def _size(size: Size) -> int | list[int]:
     return list(size) if isinstance(size, (tuple, list)) else size
 
 
+def _padding(layer: str, name: str, kernel: Size, dilation: Size) -> Size:
+    """PyTorch's "valid" and "same", as the zeros on both sides."""
+    if name not in ("same", "valid"):
+        raise ValueError(f"{layer}: padding: got {name!r}, expected a number, \"same\" or \"valid\"")
+    if name == "valid":
+        return 0
+    axes = max(len(each) for each in (kernel, dilation, (0,)) if isinstance(each, (tuple, list)))
+    kernels, dilations = (each if isinstance(each, (tuple, list)) else (each,) * axes for each in (kernel, dilation))
+    both = [step * (width - 1) for width, step in zip(kernels, dilations, strict=True)]
+    if any(each % 2 for each in both):
+        raise ValueError(f"{layer}: padding: got \"same\" with a window of even width, expected as many zeros on both sides")
+    return tuple(each // 2 for each in both) if axes > 1 else both[0] // 2
+
+
 def _unless(size: Size, default: int) -> int | list[int] | None:
     return None if size == default else _size(size)
+
+
+_IN_LOSS = "{} is no layer here: the loss applies it, and predict_proba gives probabilities"
+_ELSEWHERE = {"Softmax": _IN_LOSS, "LogSoftmax": _IN_LOSS, "CrossEntropyLoss": '{} is Model(..., loss="cross-entropy")',
+              "MSELoss": '{} is Model(..., loss="mse")', "L1Loss": '{} is Model(..., loss="mae")',
+              "BCEWithLogitsLoss": '{} is Model(..., loss="binary-cross-entropy")',
+              "BCELoss": 'use Model(..., loss="binary-cross-entropy"), without the last Sigmoid, for {}'}
+
+if not TYPE_CHECKING:  # names that are not here stay errors for mypy
+
+    def __getattr__(name: str) -> Any:
+        remedy = _ELSEWHERE.get(name, "").format(name)
+        raise AttributeError(f"module 'ridgeline.nn' has no attribute {name!r}{remedy and ': '}{remedy}")

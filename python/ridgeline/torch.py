@@ -60,6 +60,7 @@ class Module(torch.nn.Module):  # type: ignore[misc]
         self._options: dict[str, Any] = {"device": device or run.get("device", "auto"),
                          "threads": run.get("threads", 0) if threads is None else threads,
                          "tune": run.get("tune", True) if tune is None else tune}
+        model._warn_of_scaling("ridgeline.torch.Module")
         self._function = _core.Function(model._ready("ridgeline.torch.Module"), **self._options)
         self._model = copy.deepcopy(model)
         self._lock = threading.Lock()

@@ -68,6 +68,23 @@ def test_keywords_of_fit(data, keywords, error, message):
     (lambda: mlp(outputs=1).fit(*blobs()), ValueError, "expected 0 to 0; two classes take two outputs, or loss=.binary"),
     (lambda: mlp().plan(), TypeError, "x: got None, expected an array"),
     (lambda: mlp().profile(*blobs(), seconds=-1), ValueError, "seconds: got -1, expected a number above 0"),
+    (lambda: nn.Sequential(nn.Linear(6, 3), nn.ReLU), TypeError, r"layer 1: got the class ReLU, expected an object of it: ReLU"),
+    (lambda: nn.Sequential([nn.Linear(6, 3)]), TypeError, r"layer 0: got list, .*; write Sequential\(\*layers\)"),
+    (lambda: nn.Softmax(dim=1), AttributeError, "the loss applies it, and predict_proba gives probabilities"),
+    (lambda: nn.Nonsense, AttributeError, "no attribute 'Nonsense'$"),
+    (lambda: rl.Model(nn.Sequential(nn.Linear(6, 1), nn.Sigmoid()), loss="binary-cross-entropy"), ValueError,
+     r"applies the sigmoid itself: leave out the last layer"),
+    (lambda: rl.Model(nn.Sequential(nn.LSTM(3, 8), nn.Linear(8, 2)), input_shape=(5, 3)), ValueError,
+     r"layer 1 \(linear\): got 8 inputs, expected 40, .*nn.Select\(\) before it takes the last timestep"),
+    (lambda: mlp().save("net.onnx"), ValueError, r"path: got 'net.onnx', expected .*to_onnx writes ONNX"),
+    (lambda: rl.from_onnx(b"\x08"), TypeError, "path: got bytes, expected the path of a file"),
+    (lambda: mlp().fit(zip(*blobs())), TypeError, "x: got zip, expected an array .*batches go to train_step"),
+    (lambda: mlp().fit(*blobs(), callbacks=rl.callbacks.EarlyStopping()), KeyError,
+     "EarlyStopping: got monitor 'val_loss', expected one of loss, .*fit needs validation"),
+    (lambda: mlp(loss="cross-entropy").fit(blobs()[0], np.full((240, 3), 1 / 3)), ValueError,
+     r"y: got \[0.33.* for sample 0, expected a class, or a one for it and zeros for the others"),
+    (lambda: mlp(loss="cross-entropy").fit(*blobs(), validation=(blobs()[0], np.ones((240, 3)))), ValueError,
+     r"validation\[1\]: got \[1.0, 1.0, 1.0\] for sample 0"),
 ])
 def test_other_arguments(call, error, message):
     with pytest.raises(error, match=message):
@@ -95,3 +112,12 @@ def test_what_is_taken(data):
     assert mlp().fit(x, np.eye(3)[y], epochs=1)["loss"][0] > 0, "rows of floats are values"
     assert mlp().fit(np.ma.array(x), y, epochs=1).steps > 0, "nothing is masked"
     assert repr(mlp().compile(4)) == "Predictor(batch=4, input_shape=(6,), outputs=3)"
+
+
+def test_remedies_are_those_of_python(data, tmp_path):
+    """The library's own name flags of the command-line tool."""
+    mlp().fit(*data, epochs=1, out=tmp_path / "run")
+    with pytest.raises(rl.UsageError, match=r"^out: .*run: holds another run; remove it, or choose another folder$"):
+        mlp().fit(*data, epochs=1, out=tmp_path / "run")
+    with pytest.raises(rl.DeviceError, match=r'use device="cpu"'):
+        mlp(device="cuda:7").predict(data[0])

@@ -71,6 +71,31 @@ def test_probabilities_of_labels(data):
     np.testing.assert_array_equal(model.predict_proba(x), model.outputs(x))
 
 
+@pytest.mark.parametrize("scale", ["raw", "standard"])
+def test_rows_with_a_one_are_classes(data, scale):
+    x, y = data
+    model, same = mlp(loss="cross-entropy", scale=scale), mlp(scale=scale)
+    same.fit(x, y, validation=(x, y), epochs=2)
+    for kind in (np.float32, np.float64, np.int64, np.uint8, bool):
+        rows = np.eye(3, dtype=kind)[y]
+        model = mlp(loss="cross-entropy", scale=scale)
+        model.fit(x, rows, validation=(x, rows), epochs=2)
+        np.testing.assert_array_equal(model.predict_proba(x), same.predict_proba(x))
+        assert model.evaluate(x, rows) == same.evaluate(x, y)
+    assert model.train_step(x, rows) == same.train_step(x, y)
+
+
+def test_frozen_layers_and_schedules_by_name(data):
+    model = mlp(freeze=[0], schedule="cosine")
+    before = model.state_dict()
+    rates = model.fit(*data, epochs=4)["lr"]
+    model.train_step(*data)
+    after = model.state_dict()
+    assert rates == sorted(rates, reverse=True) and rates[-1] < 0.1 * rates[0]
+    np.testing.assert_array_equal(after["0.weight"], before["0.weight"])
+    assert (after["2.weight"] != before["2.weight"]).all()
+
+
 def test_a_fit_goes_on_from_the_weights(data):
     x, y = data
     model = mlp()

@@ -26,6 +26,23 @@ def test_tensors_are_read_where_they_lie(trained, data):
         trained.predict(tensor.detach().bfloat16())
     model = mlp()
     model.fit(torch.from_numpy(x), torch.from_numpy(y), epochs=1)
+    two, same = mlp(outputs=2), mlp(outputs=2)
+    two.fit(torch.from_numpy(x), torch.from_numpy(y > 0), epochs=1)
+    same.fit(x, y > 0, epochs=1)
+    np.testing.assert_array_equal(two.predict_proba(x), same.predict_proba(x))
+    assert two.predict(torch.from_numpy(x > 0)).shape == (len(x),)
+
+
+def test_scaling_is_no_part_of_a_module(data, tmp_path, recwarn):
+    raw, scaled = mlp(), mlp(scale="standard")
+    raw.to_onnx(tmp_path / "net.onnx")
+    raw.save(tmp_path / "net.safetensors")
+    for model in (raw, rl.load(tmp_path / "net.safetensors"), rl.load(tmp_path / "net.onnx")):
+        model.to_torch()
+    assert not recwarn
+    scaled.fit(*data, epochs=1)
+    with pytest.warns(UserWarning, match="to_torch: the module takes samples that are already scaled.*'standard'"):
+        scaled.to_torch()
 
 
 def nets():

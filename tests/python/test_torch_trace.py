@@ -65,8 +65,42 @@ def mnist(self, x):
     return self.fc2(F.dropout(x, 0.3, training=self.training))
 
 
+def from_zeros(self, x):
+    """The first states that many write out, which are those that a module has anyway."""
+    h = torch.zeros(2, x.size(0), 5).to(x.device)
+    y, _ = self.rnn(x, (h, torch.zeros((2, x.size(0), 5), device=x.device)))
+    return self.head(y[:, -1, :])
+
+
+def text_cnn(self, x):
+    x = x.unsqueeze(1).squeeze(1).permute(0, 2, 1)
+    wide, narrow = F.relu(self.a(x)), F.relu(self.b(x))
+    wide = F.max_pool1d(wide, wide.size(2)).squeeze(2)
+    return self.head(torch.cat([wide, narrow.max(dim=2)[0], torch.max(narrow, 2).values, narrow.amax(-1)], 1))
+
+
+def flattened(self, x):
+    n, channels, height, width = self.conv(x).shape
+    return self.head(self.conv2(x).view(n, channels * height * width))
+
+
 T = torch.nn
 NETS = {
+    "zeros": (module_of(from_zeros, rnn=T.LSTM(4, 5, 2, batch_first=True), head=T.Linear(5, 3)), (6, 4)),
+    "text-cnn": (module_of(text_cnn, a=T.Conv1d(4, 2, 3), b=T.Conv1d(4, 3, 2), head=T.Linear(11, 3)), (6, 4)),
+    "both-directions": (module_of(lambda self, x: self.head(torch.cat((self.rnn(x)[1][-2], self.rnn2(x)[1][-1]), 1)),
+                                  rnn=T.GRU(4, 5, 2, batch_first=True, bidirectional=True),
+                                  rnn2=T.GRU(4, 3, batch_first=True, bidirectional=True), head=T.Linear(8, 3)), (6, 4)),
+    "first-state": (module_of(lambda self, x: self.head(self.rnn(x)[1][0][0]), rnn=T.LSTM(4, 5, batch_first=True),
+                              head=T.Linear(5, 3)), (6, 4)),
+    "largest-timestep": (module_of(lambda self, x: self.head(self.rnn(x)[0].max(1)[0]), rnn=T.GRU(4, 5, batch_first=True),
+                                   head=T.Linear(5, 3)), (6, 4)),
+    "extents": (module_of(flattened, conv=T.Conv2d(1, 2, 3), conv2=T.Conv2d(1, 2, 3), head=T.Linear(32, 3)), (1, 6, 6)),
+    "adaptive-pools": (T.Sequential(T.Conv2d(1, 2, 3), T.AdaptiveAvgPool2d((2, 4)), T.AdaptiveMaxPool2d((1, 2)), T.Flatten(),
+                                    T.Linear(4, 3)).eval(), (1, 6, 10)),
+    "interpolate": (module_of(lambda self, x: self.head(F.interpolate(F.interpolate(x, scale_factor=2), mode="bilinear",
+                                                                      scale_factor=2).flatten(1)), head=T.Linear(64, 3)),
+                    (1, 2, 2)),
     "lstm": (module_of(last_timestep, rnn=T.LSTM(4, 5, 2, batch_first=True), head=T.Linear(5, 3)), (6, 4)),
     "lstm-hidden": (module_of(last_hidden, rnn=T.LSTM(4, 5, batch_first=True), head=T.Linear(5, 3)), (6, 4)),
     "gru-squeeze": (module_of(squeezed_hidden, rnn=T.GRU(4, 5, batch_first=True), head=T.Linear(5, 3)), (6, 4)),
@@ -198,8 +232,17 @@ def test_the_softmax_of_a_classifier_is_part_of_its_loss(end):
     (module_of(last_timestep, rnn=T.LSTM(4, 5, proj_size=2, batch_first=True), head=T.Linear(2, 3)), (6, 4), "proj_size=2"),
     (module_of(lambda self, x: self.head(self.rnn(x)[1][1][-1]), rnn=T.LSTM(4, 5, batch_first=True), head=T.Linear(5, 3)),
      (6, 4), "got the state of a cell, expected the hidden state"),
-    (module_of(last_hidden, rnn=T.LSTM(4, 5, batch_first=True, bidirectional=True), head=T.Linear(5, 3)), (6, 4),
-     "got a state of both directions"),
+    (module_of(lambda self, x: self.head(self.rnn(x)[1][0][-2]), rnn=T.LSTM(4, 5, 2, batch_first=True), head=T.Linear(5, 3)),
+     (6, 4), "got the state of a layer before the last, expected"),
+    (module_of(squeezed_hidden, rnn=T.GRU(4, 5, batch_first=True, bidirectional=True), head=T.Linear(5, 3)), (6, 4),
+     "got a call that has no layer here"),
+    (module_of(lambda self, x: self.head(F.max_pool2d(x, x.size(2)).flatten(1)), head=T.Linear(1, 2)), None,
+     "got an extent that is not known, expected numbers, or input_shape"),
+    (module_of(lambda self, x: self.head(x.view(-1, 4)), head=T.Linear(4, 2)), (6, 4), "got extents that are not"),
+    (module_of(lambda self, x: self.head(x.unsqueeze(0)), head=T.Linear(4, 2)), (4,), "got a shape that is not known"),
+    (module_of(lambda self, x: self.head(x).max(1)[0], head=T.Linear(4, 2)), (4,), "got a maximum of something else"),
+    (module_of(lambda self, x: self.rnn(x, torch.ones(1, len(x), 3))[0], rnn=T.GRU(4, 3, batch_first=True)), (6, 4), "trace|got"),
+    (T.Sequential(T.Conv2d(1, 2, 3), T.AdaptiveAvgPool2d(3), T.Flatten()), (1, 6, 6), "got output_size=3, expected 1"),
     (module_of(lambda self, x: self.head(x[:, :2]), head=T.Linear(2, 3)), (4,), "got the index"),
     (module_of(lambda self, x: self.head(x).view(3, -1), head=T.Linear(4, 6)), (4,), "got extents that are not"),
     (module_of(lambda self, x: self.head(x).mean(0), head=T.Linear(4, 6)), (4,), "got a mean over 0"),
@@ -208,13 +251,60 @@ def test_the_softmax_of_a_classifier_is_part_of_its_loss(end):
     (module_of(lambda self, x: self.head(x, x), head=T.Linear(4, 4)), (4,), "got 2 arguments, expected one"),
     (module_of(lambda self, x: {"y": self.head(x)}, head=T.Linear(4, 4)), (4,), "expected one tensor"),
     (T.Sequential(T.Linear(4, 4), T.TransformerEncoderLayer(4, 2)), (4,), "module 1 is TransformerEncoderLayer"),
-    (T.Sequential(T.Embedding(9, 4, padding_idx=0), T.Flatten(), T.Linear(24, 2)), (6,), "padding_idx=0, expected None"),
-    (T.Sequential(T.Conv2d(1, 2, 4, padding="same")), (1, 6, 6), "'same' of an even window"),
+    (T.Sequential(T.Conv2d(1, 2, 4, padding="same")), (1, 6, 6), "got .same. with a window of even width"),
     (T.Sequential(T.Linear(4, 3)), (6, 5), r"layer 0 \(linear\): got 4 inputs, expected 5"),
 ])
 def test_refusals_name_the_place(module, shape, message):
     with pytest.raises(ValueError, match=message):
         rl.from_torch(module, input_shape=shape, device="cpu", tune=False)
+
+
+def test_a_padded_embedding_says_what_training_changes():
+    module = T.Sequential(T.Embedding(9, 4, padding_idx=0), T.Flatten(), T.Linear(24, 2))
+    with pytest.warns(UserWarning, match="the vector of padding_idx is trained here as any other"):
+        model = rl.from_torch(module, input_shape=(6,), device="cpu", tune=False)
+    codes = torch.randint(0, 9, (5, 6))
+    np.testing.assert_allclose(model.predict_proba(codes), module(codes).softmax(1).detach().numpy(), rtol=2e-5, atol=1e-6)
+
+
+def test_frozen_modules_stay_frozen(data):
+    module = T.Sequential(T.Linear(6, 8), T.ReLU(), T.Linear(8, 3))
+    module[0].requires_grad_(False)
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    model = rl.from_torch(module, device="cpu", tune=False)
+    model.fit(*data, epochs=1)
+    after = model.state_dict()
+    np.testing.assert_array_equal(after["0.weight"], before["0.weight"])
+    assert (after["2.weight"] != before["2.weight"].numpy()).all()
+    module[2].bias.requires_grad_(False)
+    with pytest.raises(rl.UsageError, match="with and without requires_grad"):
+        rl.from_torch(module, device="cpu", tune=False)
+
+
+def test_the_sigmoid_of_labels_is_part_of_their_loss():
+    net = T.Sequential(T.Linear(4, 5), T.ReLU(), T.Linear(5, 2), T.Sigmoid())
+    x = torch.randn(6, 4)
+    for module in (net, module_of(lambda self, x: torch.sigmoid(self.net(x)), net=net[:3])):
+        model = rl.from_torch(module, loss="binary-cross-entropy", device="cpu", tune=False)
+        np.testing.assert_allclose(model.predict_proba(x), net(x).detach().numpy(), rtol=2e-5, atol=1e-6)
+
+
+def test_a_squeezed_value_is_a_number():
+    module = module_of(lambda self, x: self.b(torch.relu(self.a(x))).squeeze(-1), a=T.Linear(4, 5), b=T.Linear(5, 1))
+    x = torch.randn(6, 4)
+    model = rl.from_torch(module, loss="mse", device="cpu", tune=False)
+    np.testing.assert_allclose(model.predict(x), module(x).detach().numpy(), rtol=2e-5, atol=1e-6)
+
+
+def test_tracing_changes_no_module():
+    """Shapes are found by running the module, whose statistics and modes stay."""
+    module = module_of(lambda self, x: self.head(self.norm(self.conv(x)).squeeze(-1).flatten(1)), conv=T.Conv1d(2, 3, 4),
+                       norm=T.BatchNorm1d(3), head=T.Linear(3, 2)).train()
+    module.norm.eval()
+    before, zeros = {name: value.clone() for name, value in module.state_dict().items()}, torch.zeros
+    rl.from_torch(module, input_shape=(2, 4), device="cpu", tune=False)
+    assert torch.zeros is zeros and module.training and module.conv.training and not module.norm.training
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
 
 
 def test_layers_have_the_arguments_of_pytorch():
@@ -230,6 +320,12 @@ def test_layers_have_the_arguments_of_pytorch():
         ours = rl.Model(make(nn), input_shape=shape, device="cpu", tune=False).state_dict()
         assert {name: value.shape for name, value in ours.items() if value.shape} == {
             name: tuple(value.shape) for name, value in make(T).state_dict().items() if value.shape}
+    for padding, kernel, dilation in (("same", 3, 1), ("same", (3, 5), (2, 1)), ("valid", 4, 1), (1, 3, 1)):
+        same = [m.Sequential(m.Conv2d(1, 2, kernel, 1, padding, dilation)) for m in (nn, T)]
+        assert rl.from_torch(same[1], input_shape=(1, 9, 9), device="cpu").config == rl.Model(
+            same[0], input_shape=(1, 9, 9), device="cpu").config
+    with pytest.raises(ValueError, match="Conv1d: padding: got 'some'"):
+        nn.Conv1d(1, 2, 3, padding="some")
     for wrong, message in (((nn.BatchNorm2d(5),), r"layer 1 \(batchnorm\): got 5 inputs, expected 4"),
                            ((nn.GroupNorm(2, 8),), r"layer 1 \(groupnorm\): got 8 inputs, expected 4"),
                            ((nn.Flatten(), nn.LayerNorm(5)), r"layer 2 \(layernorm\)")):
