@@ -21,6 +21,9 @@ void Rules::operator()(const Activation& op) const {
     const double x = val(op.x)[i], y = std::abs(val(op.y)[i]), off = e(op.x, i);
     double error = 0;
     switch (op.kind) {
+      case ActivationKind::none:
+        error = off;
+        break;
       case ActivationKind::relu:
         error = x <= -off ? 0.0 : off;
         break;
@@ -58,6 +61,9 @@ void Rules::operator()(const ActivationGrad& op) const {
     const double saved = val(op.saved)[i], off = e(op.saved, i);
     double slope = 0, slope_error = 0;  // f' and its bound
     switch (op.kind) {
+      case ActivationKind::none:
+        slope = 1;
+        break;
       case ActivationKind::relu:
         slope = saved > 0 ? 1 : 0;
         slope_error = off > 0 && std::abs(saved) <= off ? 1 : 0;
