@@ -153,7 +153,10 @@ std::vector<std::byte> Model::to_bytes() const {
                                                    model.classes, model.symbols, preparation));
 }
 
-void Model::save(const std::filesystem::path& file) const { write_file_atomic(file, to_bytes()); }
+void Model::save(const std::filesystem::path& file) const {
+  nn::require_finite(state_->loaded.model, file.string(), ErrorKind::numeric);
+  write_file_atomic(file, to_bytes());
+}
 
 std::string Model::config() const { return engine::to_toml(state_->loaded.config); }
 

@@ -16,7 +16,6 @@ namespace {
 struct ImportFlags {
   std::string file, out, input_shape, images;
   engine::OnnxOptions onnx;
-  bool strict = false;
 };
 
 // "3x32x32"
@@ -46,10 +45,9 @@ std::optional<data::ScaleKind> parse_images(const std::string& text) {
 int run_import(ImportFlags& flags) {
   if (!flags.input_shape.empty()) flags.onnx.graph.input = parse_shape(flags.input_shape);
   flags.onnx.images = parse_images(flags.images);
-  engine::ModelOptions options;
-  options.strict = flags.strict;
   try {
-    const engine::LoadedModel loaded = engine::load_onnx(flags.file, options, flags.onnx);
+    const engine::LoadedModel loaded = engine::load_onnx(flags.file, {}, flags.onnx);
+    nn::require_finite(loaded.model, flags.file, ErrorKind::model);
     for (const std::string& warning : loaded.warnings) engine::Progress().warning(warning);
     write_file_atomic(flags.out, engine::to_model_file(loaded));
     const nn::Model& model = loaded.model;
@@ -93,7 +91,6 @@ void add_import(CLI::App& app, Action& action) {
       ->type_name("SCALE");
   command->add_flag("--classes", flags->onnx.classes,
                     "the outputs are logits of classes, which a softmax follows");
-  command->add_flag("--strict", flags->strict, "refuse NaN and infinite weights");
   command->footer(
       "infer, eval and profile take .onnx files directly; import makes a file to fine-tune\n"
       "(train --init), and says what the ONNX file does not.\n"

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "ridgeline/cli/commands.h"
 #include "ridgeline/core/file.h"
@@ -143,8 +144,9 @@ int run_sweep(const SweepFlags& flags, Communicator& ranks) {
   check_flags(flags);
   // A study takes long, so missing output folders are reported before the first run.
   const bool root = ranks.is_root();
-  if (!flags.out.empty() && root) make_folder("--out", flags.out);
-  if (!flags.report.empty() && root) make_folder("--report", flags.report);
+  std::optional<MadeFolder> out, report;
+  if (!flags.out.empty() && root) out.emplace("--out", flags.out);
+  if (!flags.report.empty() && root) report.emplace("--report", flags.report);
   const std::string csv = place(flags, flags.csv, "sweep.csv"),
                     json = place(flags, flags.json, "sweep.json"),
                     svg = place(flags, flags.svg, "sweep.svg");
@@ -189,8 +191,9 @@ int run_sweep(const SweepFlags& flags, Communicator& ranks) {
   write(svg, engine::to_svg(engine::to_chart(result, metric)));
   if (!flags.report.empty()) engine::write_report(result, metric, flags.report);
   if (result.stopped_by == 0 && !result.failed) {
-    const std::filesystem::path out = flags.out;
-    if (!flags.save_best.empty()) write_best(result, out / "best.safetensors");
+    if (!flags.save_best.empty()) {
+      write_best(result, std::filesystem::path(flags.out) / "best.safetensors");
+    }
     if (flags.ensemble > 0) write_ensemble(result, flags);
   }
   if (result.failed) throw *result.failed;

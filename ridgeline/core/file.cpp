@@ -112,6 +112,20 @@ void make_folder(std::string_view what, const std::filesystem::path& folder) {
               folder.string(), error ? error.message() : "a file is in its place");
 }
 
+MadeFolder::MadeFolder(std::string_view what, const std::filesystem::path& folder) {
+  std::error_code ignored;
+  for (auto each = std::filesystem::absolute(folder);
+       !std::filesystem::exists(each, ignored) && each.has_relative_path();
+       each = each.parent_path()) {
+    made_.push_back(each);
+  }
+  make_folder(what, folder);
+}
+
+MadeFolder::~MadeFolder() {
+  for (const auto& each : made_) ::rmdir(each.c_str());
+}
+
 void check_writable(const std::filesystem::path& path) {
   const Target target = examine_target(path);
   const std::filesystem::path asked = target.special ? target.path : folder_of(target.path);

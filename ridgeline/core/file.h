@@ -33,6 +33,19 @@ void write_all(int fd, std::span<const std::byte> bytes, const std::filesystem::
 // "--out".
 void make_folder(std::string_view what, const std::filesystem::path& folder);
 
+// Makes a folder like make_folder. Whatever it has made and nobody has filled goes with it, so that
+// a command that fails before its first output leaves no folders.
+class MadeFolder {
+ public:
+  MadeFolder(std::string_view what, const std::filesystem::path& folder);
+  ~MadeFolder();
+  MadeFolder(const MadeFolder&) = delete;
+  MadeFolder& operator=(const MadeFolder&) = delete;
+
+ private:
+  std::vector<std::filesystem::path> made_;  // from the inside out
+};
+
 // Throws Error(io) if write_file_atomic could not put a file there, so that a long computation can
 // find out before it begins. Changes nothing.
 void check_writable(const std::filesystem::path& path);

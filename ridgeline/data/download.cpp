@@ -242,7 +242,7 @@ fs::path get(const SetInfo& set, const fs::path& dest, const GetOptions& options
     const fs::path target = folder / file.name;
     const FileCheck there = check_file(file, folder);
     if (there.good()) continue;
-    if (!there.path.empty() && there.path != target) {  // it would be found before our download
+    if (!there.path.empty()) {  // it may be the user's, and would be found before our download
       throw_error(ErrorKind::data, "{}: {}; remove it first", there.path.string(), there.note);
     }
     std::vector<std::string> failures;

@@ -167,6 +167,7 @@ void set_input(const LoadedModel& loaded, onnx::ExportOptions& options) {
 
 OnnxExport export_onnx(const LoadedModel& loaded, int64_t opset, bool half_weights) {
   using End = onnx::ExportOptions::End;
+  nn::require_finite(loaded.model, "export", ErrorKind::model);
   OnnxExport made;
   onnx::ExportOptions options;
   options.opset = opset;

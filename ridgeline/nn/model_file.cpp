@@ -103,6 +103,11 @@ std::string describe_misfit(const TensorFile& file, const std::string& param,
   return {};
 }
 
+std::string not_finite(const std::string& param, int64_t bad) {
+  return fmt::format("'{}' has {} not finite", param,
+                     counted(bad, "weight that is", "weights that are"));
+}
+
 }  // namespace
 
 void check_tensors(const TensorFile& file, const Outline& model, const LoadOptions& options) {
@@ -140,6 +145,24 @@ std::vector<TensorEntry> model_tensors(const Model& model) {
   return tensors;
 }
 
+void require_finite(const Model& model, const std::string& what, ErrorKind kind) {
+  std::vector<std::string> faults;
+  const auto count = [](auto weights) {
+    return std::ranges::count_if(weights, [](auto weight) { return !std::isfinite(weight); });
+  };
+  for (const Param& param : model.params()) {
+    const HostTensor& weights = param.value;
+    const DType dtype = weights.view().dtype;
+    const int64_t bad = dtype == DType::fp64   ? count(weights.span<double>())
+                        : dtype == DType::fp32 ? count(weights.span<float>())
+                                               : 0;  // a counter
+    if (bad > 0) faults.push_back(not_finite(param.name, bad));
+  }
+  if (faults.empty()) return;
+  throw_error(kind, "{}: a model with weights that are not finite is not written: {}", what,
+              fmt::join(faults, "; "));
+}
+
 ModelDescription read_description(const TensorFile& file) {
   const std::string& version = require(file, kVersionKey);
   if (version != kVersion) {
@@ -159,8 +182,7 @@ std::vector<std::string> load_weights(const TensorFile& file, Model& model,
     loaded.emplace_back(old.dtype, old.shape);
     const int64_t bad = copy(*file.find(param.name), loaded.back().view());
     if (bad > 0) {
-      warnings.push_back(fmt::format("{}: '{}' has {} not finite", file.origin(), param.name,
-                                     counted(bad, "weight that is", "weights that are")));
+      warnings.push_back(file.origin() + ": " + not_finite(param.name, bad));
     }
   }
   if (options.strict && !warnings.empty()) {

@@ -16,6 +16,9 @@ namespace ridgeline::nn {
 Metadata model_metadata(const Model& model, const std::string& config);
 std::vector<TensorEntry> model_tensors(const Model& model);  // views of the weights
 
+// Throws Error(`kind`) that lists the weights that are not finite, before `what` is written.
+void require_finite(const Model& model, const std::string& what, ErrorKind kind);
+
 struct ModelDescription {
   std::string config;
   Shape input;

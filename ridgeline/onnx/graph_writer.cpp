@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -97,6 +98,11 @@ std::string GraphWriter::weight(const std::string& name, const std::vector<int64
   std::string bytes(values.size() * sizeof(uint16_t), '\0');
   for (size_t i = 0; i < values.size(); ++i) {
     const Fp16 half(values[i]);
+    if (!std::isfinite(float(half))) {
+      throw_error(ErrorKind::usage,
+                  "export: '{}' has a weight of {}, and fp16 ends at 65504; use fp32", name,
+                  values[i]);
+    }
     std::memcpy(bytes.data() + i * sizeof half.bits, &half.bits, sizeof half.bits);
   }
   tensor(name + "_half", Proto::FLOAT16, dims).set_raw_data(std::move(bytes));

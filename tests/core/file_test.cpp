@@ -57,6 +57,22 @@ TEST_F(File, WritesReplacesAndReadsBack) {
   }
 }
 
+TEST_F(File, FoldersThatNobodyFilledGo) {
+  const fs::path mine = folder_ / "mine", inner = mine / "a" / "b";
+  fs::create_directory(mine);
+  { const MadeFolder made("--out", inner); }
+  EXPECT_TRUE(fs::is_empty(mine));
+  {
+    const MadeFolder made("--out", inner);
+    EXPECT_TRUE(fs::is_directory(inner));
+    write_file_atomic(mine / "a" / "kept", bytes_of("kept"));
+  }
+  EXPECT_FALSE(fs::exists(inner));
+  EXPECT_TRUE(fs::exists(mine / "a" / "kept"));
+  { const MadeFolder made("--out", mine / "a"); }
+  EXPECT_TRUE(fs::exists(mine / "a" / "kept"));
+}
+
 TEST_F(File, SparesAFileThatAnotherProgramCallsTmp) {
   write_file_atomic(folder_ / "a.bin.tmp", bytes_of("a user's own"));
   write_file_atomic(folder_ / "a.bin", bytes_of("whole"));

@@ -74,11 +74,12 @@ TEST_F(DownloadTest, TakesTheMirrorOfTheEnvironmentAndTheUsersCache) {
   EXPECT_EQ(read_file(folder_ / "ridgeline/data/toy/toy-labels.gz"), labels_);
 }
 
-TEST_F(DownloadTest, ReplacesAFileThatIsWrong) {
+TEST_F(DownloadTest, RefusesToReplaceAFileThatIsWrong) {
   const LoopbackServer server = good_server();
   write_file(target(), "not this");
-  get(set_, folder_.path(), from(server));
-  EXPECT_EQ(read_file(target()), images_);
+  expect_error(ErrorKind::data, {target().string(), "differs", "remove it first"},
+               [&] { get(set_, folder_.path(), from(server)); });
+  EXPECT_EQ(read_file(target()), "not this");
 }
 
 TEST_F(DownloadTest, RefusesToShadowItsFileByAWrongOneOfAnotherSpelling) {

@@ -1,8 +1,10 @@
 #include "ridgeline/engine/train/run_folder.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <map>
 
@@ -69,6 +71,51 @@ TEST(RunFolder, SecondHolderIsToldTheFirst) {
   const RunFolder first(temp / "run", RunFolder::Use::fresh);
   EXPECT_THAT(refused(temp / "run", RunFolder::Use::fresh, ErrorKind::io),
               HasSubstr("process " + std::to_string(getpid())));
+}
+
+TEST(RunFolder, ARunThatDoesNotBeginLeavesNothing) {
+  const TempFolder temp;
+  { const RunFolder folder(temp / "a" / "run", RunFolder::Use::fresh); }
+  EXPECT_FALSE(std::filesystem::exists(temp / "a"));
+  const auto mine = temp / "mine";
+  std::filesystem::create_directory(mine);
+  std::ofstream(mine / "model.safetensors") << "the user's";
+  refused(mine, RunFolder::Use::fresh, ErrorKind::usage);
+  EXPECT_FALSE(std::filesystem::exists(mine / ".lock"));
+  // The lock of an earlier run stays.
+  make_run(temp / "run");
+  refused(temp / "run", RunFolder::Use::fresh, ErrorKind::usage);
+  EXPECT_TRUE(std::filesystem::exists(temp / "run" / ".lock"));
+}
+
+// Processes that take a lock which others remove at the same time: one holds it at any time.
+TEST(RunFolder, ALockThatIsRemovedLetsNobodyIn) {
+  const TempFolder temp;
+  const auto path = temp / "run", inside = temp / "inside";
+  std::vector<pid_t> children;
+  for (int i = 0; i < 4; ++i) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      int fault = 0;
+      for (int times = 0; times < 400; ++times) {
+        try {
+          const RunFolder folder(path, RunFolder::Use::fresh);
+          const int file = ::open(inside.c_str(), O_CREAT | O_EXCL, 0600);
+          if (file < 0) fault = 1;
+          ::close(file);
+          ::unlink(inside.c_str());
+        } catch (const Error&) {  // another one has it
+        }
+      }
+      ::_exit(fault);
+    }
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+  }
 }
 
 TEST(RunFolder, AnotherRunNeedsForce) {

@@ -352,6 +352,20 @@ def test_summary(capsys):
         rl.Model(nn.Sequential(nn.LazyLinear(3))).summary()
 
 
+def test_a_model_that_is_not_finite_is_not_written(data, tmp_path):
+    model, file = mlp(), tmp_path / "model.safetensors"
+    model.fit(*data, epochs=1)
+    model.save(file)
+    kept, state = file.read_bytes(), model.state_dict()
+    state["2.bias"][1] = np.nan
+    model.load_state_dict(state)
+    with pytest.raises(rl.NumericError, match="model.safetensors.*'2.bias' has 1 weight that is not finite"):
+        model.save(file)
+    assert file.read_bytes() == kept
+    with pytest.raises(rl.ModelError, match="'2.bias' has 1 weight that is not finite"):
+        model.to_onnx()
+
+
 def test_a_history_is_a_mapping(data):
     history = mlp().fit(*data, validation=0.25, epochs=2)
     assert "val_loss" in history and "val_lss" not in history

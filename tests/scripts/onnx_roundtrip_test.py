@@ -66,7 +66,8 @@ short = onnx.TensorProto(); short.CopyFrom(weight); short.raw_data = short.raw_d
 write("short.onnx", [product], [short])
 huge = onnx.TensorProto(); huge.CopyFrom(weight); del huge.dims[:]; huge.dims.extend([2**40, 2**40])
 write("huge.onnx", [product], [huge])
-for name, place in (("outside.onnx", "../secret.bin"), ("absolute.onnx", "/etc/passwd"), ("absent.onnx", "none.bin")):
+for name, place in (("outside.onnx", "../secret.bin"), ("absolute.onnx", "/etc/passwd"), ("linked.onnx", "link.bin"),
+                    ("absent.onnx", "none.bin")):
     away = onnx.TensorProto(name="w", data_type=1, dims=[4, 3], data_location=1)
     away.external_data.add(key="location", value=place)
     write(name, [product], [away])
@@ -93,10 +94,11 @@ write("half.onnx", [helper.make_node("Cast", ["w16"], ["w"], to=1), product], [h
 REFUSED = {"unknown.onnx": "'odd' (Det) with inputs [N, 4]", "old.onnx": "opset 5", "new.onnx": "opset 99",
            "open.onnx": "--input-shape", "circle.onnx": "circle", "missing.onnx": "'w'",
            "mismatch.onnx": "does not fit", "short.onnx": "44 bytes", "huge.onnx": "initializer 'w'",
-           "outside.onnx": "outside the folder", "absolute.onnx": "outside the folder", "absent.onnx": "none.bin",
+           "outside.onnx": "outside the folder", "absolute.onnx": "outside the folder", "linked.onnx": "outside the folder",
+           "absent.onnx": "none.bin",
            "cell.onnx": "its activations are not those of this layer", "min.onnx": "lose digits", "clip.onnx": "lose digits",
            "celu.onnx": "alpha", "split.onnx": "its parts do not fit", "resize.onnx": "aspect ratio", "empty.onnx": "no ONNX model",
-           "noise.onnx": "no ONNX model"}
+           "noise.onnx": "no ONNX model", "large.onnx": "protobuf ends at 2 GB"}
 
 
 class Last(nn.Module):
@@ -366,6 +368,9 @@ def faults(folder, python):
     tool.command([python, "-c", FAULTS, folder])
     (folder / "empty.onnx").write_bytes(b"")
     (folder / "noise.onnx").write_bytes(random.Random(1).randbytes(5000))
+    with open(folder / "large.onnx", "wb") as file:
+        file.truncate(3 << 30)  # without blocks on the disk
+    (folder / "link.bin").symlink_to("/etc/passwd")
     np.save(folder / "rows.npy", np.ones((2, 4), np.float32))
     for name, word in REFUSED.items():
         said = tool.run("infer", folder / name, "--input", folder / "rows.npy", code=3).stderr

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -172,34 +173,68 @@ def test_terminated(folder):
     assert "saved in" in err, err
 
 
+def start_unlike(folder, ranks, of_rank_1, command):
+    """Starts ranks that run `command` in a shell; the second one runs the lines `of_rank_1` before it."""
+    script = folder / "unlike.sh"
+    script.write_text(f'#!/bin/sh\ntool="{tool.TOOL}"\nif [ $OMPI_COMM_WORLD_RANK = 1 ]; then\n{of_rank_1}\nfi\n'
+                      f'exec "$tool" {command}\n')
+    script.chmod(0o755)
+    return subprocess.Popen(["mpirun", "-n", str(ranks), str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            text=True, env=tool.environment(**mpi.ENVIRONMENT), start_new_session=True, cwd=folder.path)
+
+
 def test_errors(folder):
     code, _, _, err = end(launch(2, "train", folder / "missing.toml"), 30)
     assert code == 2 and len(ours(err)) == 1, err
-    # One rank has another config than the other.
-    script = folder / "differs.sh"
-    script.write_text(f'#!/bin/sh\nexec "{tool.TOOL}" train "{folder.config}" '
-                      '--set train.batch=$((16 + OMPI_COMM_WORLD_RANK))\n')
-    script.chmod(0o755)
-    process = subprocess.Popen(["mpirun", "-n", "2", str(script)], stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True, env=tool.environment(**mpi.ENVIRONMENT),
-                               start_new_session=True)
-    code, _, _, err = end(process, 30)
-    assert code == 7, (code, err)
-    assert len(ours(err)) == 1 and "rank 1" in ours(err)[0] and "batch = 17" in ours(err)[0], err
+    # One rank has another config than the other, other data, or another build.
+    other, data = folder / "other-build", folder / "elsewhere" / "data"
+    shutil.copy(tool.TOOL, other)
+    with open(other, "ab") as file:
+        file.write(b"x")
+    shutil.copytree(folder.data, data)
+    pixels = bytearray((data / "train-images-idx3-ubyte").read_bytes())
+    pixels[-1] ^= 1
+    (data / "train-images-idx3-ubyte").write_bytes(pixels)
+    tool.run("train", folder.config, "--quiet", "--out", folder / "alike", "--set", "train.max_steps=2")
+    infer = f'infer "{folder / "alike"}" --input "{folder.data / "t10k-images-idx3-ubyte"}" --output "{folder / "unlike.csv"}"'
+    for lines, command, says in (
+            ("b=17", f'train "{folder.config}" --set train.batch=${{b:-16}}', "batch = 17"),
+            ("cd elsewhere", f'train "{folder.config}" --set data.name=./data', "other data"),
+            (f'tool="{other}"', f'train "{folder.config}"', "another build"),
+            (f'tool="{other}"', infer, "another build")):
+        code, _, _, err = end(start_unlike(folder, 2, lines, command), 60)
+        assert code == 7, (code, err)
+        assert len(ours(err)) == 1 and "rank 1" in ours(err)[0] and says in ours(err)[0], err
+    assert not (folder / "unlike.csv").exists()
+
+
+def test_a_rank_throws(folder):
+    """A rank that cannot go on ends all: its message is the last line, and its exit code that of the launcher."""
+    cut = folder / "cut-data"
+    shutil.copytree(folder.data, cut)
+    images = cut / "train-images-idx3-ubyte"
+    images.write_bytes(images.read_bytes()[:-5])
+    lines = f'd="{cut}"'
+    code, seconds, _, err = end(start_unlike(
+        folder, 3, lines, f'train "{folder.config}" --set data.name="${{d:-{folder.data}}}"'), 60)
+    assert code == 3 and "train-images-idx3-ubyte" in ours(err)[-1], (code, err)
+    # A model file that one rank alone cannot read.
+    tool.run("train", folder.config, "--quiet", "--out", folder / "thrown", "--set", "train.max_steps=2")
+    damaged = folder / "thrown.safetensors"
+    damaged.write_bytes((folder / "thrown" / "model.safetensors").read_bytes()[:-1])
+    for command in (f'eval "${{m:-{folder / "thrown"}}}"',
+                    f'infer "${{m:-{folder / "thrown"}}}" --input "{folder.data / "t10k-images-idx3-ubyte"}" --output '
+                    f'"{folder / "thrown.csv"}"'):
+        code, _, _, err = end(start_unlike(folder, 3, f'm="{damaged}"', command), 60)
+        assert code == 3 and "thrown.safetensors" in ours(err)[-1], (code, err)
+    assert not (folder / "thrown.csv").exists()
 
 
 def test_unlike_evaluations(folder):
     """One rank evaluates another part, or in another precision."""
     tool.run("train", folder.config, "--quiet", "--out", folder / "eval", "--set", "train.epochs=1")
-    script = folder / "unlike.sh"
     for flags, named in (("--train-part", "other data"), ("--precision bf16", "precision = bf16")):
-        script.write_text(f'#!/bin/sh\n[ $OMPI_COMM_WORLD_RANK = 1 ] && f="{flags}"\n'
-                          f'exec "{tool.TOOL}" eval "{folder / "eval"}" $f\n')
-        script.chmod(0o755)
-        process = subprocess.Popen(["mpirun", "-n", "2", str(script)], stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE, text=True, start_new_session=True,
-                                   env=tool.environment(**mpi.ENVIRONMENT))
-        code, _, out, err = end(process, 60)
+        code, _, out, err = end(start_unlike(folder, 2, f'f="{flags}"', f'eval "{folder / "eval"}" $f'), 60)
         assert code == 7 and out == "", (code, out, err)
         assert re.search(rf"rank 1 .*{named}", ours(err)[-1]), err
 
@@ -293,7 +328,7 @@ def main():
     tests = [test_results, test_resume_with_other_ranks,
              lambda f: test_killed(f, 1, "killed"), lambda f: test_killed(f, 0, "root"),
              lambda f: test_killed(f, 2, "apart", *APART), test_no_shared_memory, test_stopped,
-             test_launcher_dies, test_launcher_dies_at_the_start, test_terminated, test_errors, test_unlike_evaluations,
+             test_launcher_dies, test_launcher_dies_at_the_start, test_terminated, test_errors, test_a_rank_throws, test_unlike_evaluations,
              test_missing_at_the_start, test_verify, test_profile_and_sums, test_mpi, test_rung]
     try:
         for number, test in enumerate(tests, 1):

@@ -319,6 +319,31 @@ class Tool(unittest.TestCase):
             bad.write_bytes(good[:length])
             self.fails(3, "eval", bad, says="cut.safetensors")
 
+    def test_a_model_that_is_not_finite_is_not_written(self):
+        bad, out, onnx = self.folder / "nan.safetensors", self.folder / "out.safetensors", self.folder / "nan.onnx"
+        tensors, metadata = tool.read_safetensors(self.run_dir / "model.safetensors")
+        dtype, shape, weights = tensors["2.weight"]
+        metadata = {key: text for key, text in metadata.items() if "crc32" not in key}
+
+        def write(value):
+            changed = struct.pack("<f", value) + weights[4:]
+            tool.write_safetensors(bad, {**tensors, "2.weight": (dtype, shape, changed)}, metadata)
+            return changed
+
+        tool.run("export", self.run_dir, "--onnx", onnx)
+        exported = onnx.read_bytes()
+        self.assertEqual(exported.count(weights), 1)
+        for value in (float("nan"), float("-inf")):
+            changed = write(value)
+            self.fails(3, "export", bad, "--onnx", out, says="'2.weight' has 1 weight that is not finite")
+            onnx.write_bytes(exported.replace(weights, changed))
+            self.fails(3, "import", onnx, "--out", out, says=("nan.onnx", "has 1 weight that is not finite"))
+            self.fails(3, "eval", bad, "--strict", says=("nan.safetensors", "'2.weight' has 1 weight that is not finite"))
+        write(70000)
+        self.fails(2, "export", bad, "--onnx", out, "--weights", "fp16", says=("2.weight", "70000", "65504"))
+        self.assertFalse(out.exists())
+        tool.run("export", bad, "--onnx", out)
+
     def test_output_that_cannot_be_written(self):
         source = self.folder.data / "t10k-images-idx3-ubyte"
         self.fails(5, "infer", self.run_dir, "--input", source, "--output",

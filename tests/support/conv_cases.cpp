@@ -134,8 +134,8 @@ void add_layer_norm(std::vector<Case>& all, DType dtype) {
           fmt::format("layer_norm {}x{}x{}{}", n, rows, width, affine ? "" : " without gamma"),
           dtype);
       const Shape shape{n, rows * width};
-      const auto made = [&](const char* name) {
-        return c.make(name, statistics(dtype), {n * rows}, Role::output, normal(1));
+      const auto made = [&, count = n * rows](const char* name) {
+        return c.make(name, statistics(dtype), {count}, Role::output, normal(1));
       };
       const Value x = c.in("x", shape), mean = made("mean"), rstd = made("rstd");
       const Value gamma = affine ? c.param("gamma", {width}) : Value{};

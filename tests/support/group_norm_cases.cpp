@@ -21,8 +21,8 @@ Case group_norm_case(DType dtype, const GroupShape& s, bool centred, bool affine
       dtype);
   const int64_t width = channels * spatial;
   const Shape shape{n, groups * width}, weights{groups * channels};
-  const auto made = [&](const char* name) {
-    return c.make(name, statistics(dtype), {n * groups}, Role::output, normal(1));
+  const auto made = [&, count = n * groups](const char* name) {
+    return c.make(name, statistics(dtype), {count}, Role::output, normal(1));
   };
   const auto weight = [&](const char* name, Role role) {
     if (mixed) return c.accumulator(name, weights, role);

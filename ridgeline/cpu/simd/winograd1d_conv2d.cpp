@@ -41,8 +41,8 @@ void filter_blocks(const Winograd1dConv2dShape& shape, const float* w, float* u,
     for (int64_t tap = 0; tap < taps; ++tap) {
       for (int64_t o = begin; o < end; ++o) {
         const float* row = w + (o * taps + tap) * kTaps;
-        const auto put = [&](int point, double value) {
-          to[(point * taps + tap) * count + o - begin] = float(value);
+        const auto put = [&, column = o - begin](int point, double value) {
+          to[(point * taps + tap) * count + column] = float(value);
         };
         put(0, matrix.zero_scale * double(row[0]));
         for (int i = 0; i < kPairs; ++i) {

@@ -98,8 +98,10 @@ FieldSet read_lines(const fs::path& path) {
     bytes += record.text;
     offsets.push_back(int64_t(bytes.size()));
   }
+  Field field = text_field("text", bytes, std::move(offsets));
+  field.origin = path.string();
   FieldSet set(path.string());
-  set.add(text_field("text", bytes, std::move(offsets)));
+  set.add(std::move(field));
   return set;
 }
 

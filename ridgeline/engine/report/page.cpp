@@ -305,7 +305,7 @@ void add_environment(prof::Page& page, const std::string& machine) {
 }
 
 void check_page(const std::filesystem::path& folder) {
-  make_folder("--report", folder);
+  const MadeFolder made("--report", folder);
   check_writable(folder / "report.html");
 }
 

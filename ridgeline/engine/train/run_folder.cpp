@@ -122,9 +122,9 @@ RunFolder::RunFolder(fs::path folder, Use use) : folder_(std::move(folder)), use
   std::error_code ignored;
   if (use == Use::resume && !fs::exists(folder_, ignored)) throw_no_run();
   if (use == Use::force) refuse_foreign(run_files());
-  make_folder("--out", folder_);
-  take_lock();
+  made_.emplace("--out", folder_);
   try {
+    take_lock();
     ReplacedRun::recover(folder_, [this] { return written_files(); });
     const auto files = run_files();
     if (use == Use::resume && std::ranges::none_of(files, is_there)) throw_no_run();
@@ -139,9 +139,16 @@ RunFolder::RunFolder(fs::path folder, Use use) : folder_(std::move(folder)), use
     refuse_foreign(use == Use::resume ? std::vector{model(), metrics()} : files);
     remove_leftovers();
   } catch (...) {
-    ::close(lock_);
+    leave();
     throw;
   }
+}
+
+// Removes a lock that a run has not used while holding it, which take_lock() of others notices.
+void RunFolder::leave() {
+  std::error_code ignored;
+  if (unused_lock_) fs::remove(folder_ / kLock, ignored);
+  if (lock_ >= 0) ::close(lock_);
 }
 
 std::vector<fs::path> RunFolder::run_files() const {
@@ -175,6 +182,7 @@ std::vector<fs::path> RunFolder::written_files() const {
 }
 
 bool RunFolder::begin(const std::string& toml) {
+  unused_lock_ = false;
   if (use_ == Use::force) {
     replaced_ = std::make_unique<ReplacedRun>(folder_, [this] { return written_files(); });
   }
@@ -205,20 +213,19 @@ void RunFolder::throw_no_run() const {
 RunFolder::~RunFolder() {
   if (metrics_ >= 0) ::close(metrics_);
   replaced_.reset();  // while holding the lock
-  // Closing the descriptor releases the lock. The file stays: removing it would let two others in,
-  // one with the old file and one with the new.
-  ::close(lock_);
+  leave();
 }
 
 // Uses flock, so that a killed process holds no lock; the pid inside is for people.
 void RunFolder::take_lock() {
   const fs::path path = folder_ / kLock;
-  lock_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
-  if (lock_ < 0) {
-    throw_error(ErrorKind::io, "--out {}: cannot write in this folder: {}", folder_.string(),
-                std::strerror(errno));
-  }
-  try {
+  const bool is_new = !is_there(path);
+  for (;;) {
+    lock_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
+    if (lock_ < 0) {
+      throw_error(ErrorKind::io, "--out {}: cannot write in this folder: {}", folder_.string(),
+                  std::strerror(errno));
+    }
     refuse_special(lock_, path);
     if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
       if (errno == EWOULDBLOCK) {
@@ -229,20 +236,26 @@ void RunFolder::take_lock() {
       throw_error(ErrorKind::io, "--out {}: cannot lock: {}", folder_.string(),
                   std::strerror(errno));
     }
-    if (!is_own_lock(lock_)) {
-      throw_error(ErrorKind::usage,
-                  "--out {}: ridgeline did not write the {} there: move it away, or choose another "
-                  "folder",
-                  folder_.string(), kLock);
+    // The file may be one that a run has removed since it was opened here.
+    struct stat held {
+    }, there{};
+    if (::fstat(lock_, &held) == 0 && ::lstat(path.c_str(), &there) == 0 &&
+        held.st_ino == there.st_ino && held.st_dev == there.st_dev) {
+      break;
     }
-    if (::ftruncate(lock_, 0) != 0) {
-      throw_error(ErrorKind::io, "{}: cannot write: {}", path.string(), std::strerror(errno));
-    }
-    write_text(lock_, std::to_string(::getpid()) + "\n", path);
-  } catch (...) {
-    ::close(lock_);
-    throw;
+    ::close(std::exchange(lock_, -1));
   }
+  if (!is_own_lock(lock_)) {
+    throw_error(ErrorKind::usage,
+                "--out {}: ridgeline did not write the {} there: move it away, or choose another "
+                "folder",
+                folder_.string(), kLock);
+  }
+  unused_lock_ = is_new;
+  if (::ftruncate(lock_, 0) != 0) {
+    throw_error(ErrorKind::io, "{}: cannot write: {}", path.string(), std::strerror(errno));
+  }
+  write_text(lock_, std::to_string(::getpid()) + "\n", path);
 }
 
 void RunFolder::remove_leftovers() {

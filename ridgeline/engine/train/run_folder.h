@@ -3,10 +3,12 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "ridgeline/core/file.h"
 #include "ridgeline/engine/train/replaced_run.h"
 #include "ridgeline/nn/safetensors.h"
 
@@ -71,6 +73,7 @@ class RunFolder {
 
  private:
   void take_lock();
+  void leave();
   void remove_leftovers();
   std::vector<std::filesystem::path> run_files() const;  // whether or not they exist
   void refuse_foreign(const std::vector<std::filesystem::path>& files) const;
@@ -81,7 +84,9 @@ class RunFolder {
   std::filesystem::path folder_;
   Use use_;
   std::unique_ptr<ReplacedRun> replaced_;
+  std::optional<MadeFolder> made_;
   int lock_ = -1;
+  bool unused_lock_ = false;  // it was not there before, and the run has not begun
   int metrics_ = -1;
   bool newest_damaged_ = false;
 };
