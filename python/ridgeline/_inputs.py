@@ -181,6 +181,8 @@ def is_on_gpu(value: Any) -> bool:
 def as_weight(value: Any, name: str) -> Any:
     """A weight by its name. A counter has no dimension, and the extension takes arrays only."""
     value = on_host(as_array(value, name))
+    if isinstance(value, (memoryview, bytearray)):
+        value = as_numpy(value)
     return value.reshape(1) if len(value.shape) == 0 else value
 
 
