@@ -53,9 +53,25 @@ def as_array(value: Any, name: str) -> Any:
             made = numpy.asarray(value)
         except ValueError as error:
             raise ValueError(f"{name}: got {type(value).__name__}, expected an array: {error}") from None
+        if made.dtype == object and hasattr(value, "isna"):
+            made = _of_pandas(value, name)
         return _of_numbers(made, name)
     raise TypeError(f"{name}: got {type(value).__name__}, expected an array (NumPy, PyTorch, DLPack, a list)"
                     f"{_remedy_of_type(value)}")
+
+
+def _of_pandas(table: Any, name: str) -> Any:
+    """The numbers of a table or column of pandas that NumPy takes for objects: of several types, or with pandas.NA."""
+    types = dict(table.dtypes) if hasattr(table, "columns") else {name: table.dtype}
+    words = [f"{column!r} of {dtype}" for column, dtype in types.items() if dtype.kind not in "biuf"]
+    if words and hasattr(table, "columns"):
+        raise TypeError(f"{name}: got the column {words[0]}{f' and {len(words) - 1} more' * (len(words) > 1)}, expected "
+                        "numbers; pandas.get_dummies turns words into columns of zeros and ones")
+    if words or len(types) == 0:
+        return table.to_numpy()
+    if all(dtype.kind in "biu" for dtype in types.values()) and not table.isna().to_numpy().any():
+        return table.to_numpy(dtype="int64")
+    return table.to_numpy(dtype="float64", na_value=float("nan"))
 
 
 def _remedy_of_type(value: Any) -> str:
@@ -181,6 +197,8 @@ def is_on_gpu(value: Any) -> bool:
 def as_weight(value: Any, name: str) -> Any:
     """A weight by its name. A counter has no dimension, and the extension takes arrays only."""
     value = on_host(as_array(value, name))
+    if isinstance(value, (memoryview, bytearray)):
+        value = as_numpy(value)
     return value.reshape(1) if len(value.shape) == 0 else value
 
 

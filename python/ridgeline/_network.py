@@ -160,7 +160,8 @@ class Network:
     def to_torch(self, *, share: bool = False) -> Any:
         """Returns a PyTorch module with the same layers and weights.
 
-        It takes samples as the layers see them: a warning reminds of a model that scales them first. With share=True its parameters are this model's own memory: what either trains, the other computes with.
+        It takes samples as the layers see them, which a warning says of a model that scales them first. With share=True
+        its parameters are this model's own memory: what either trains, the other computes with.
         """
         from ._torch_graph import to_torch
 

@@ -30,6 +30,7 @@ def from_torch(module: Any, input_shape: Sequence[int] | None, share: bool, keyw
 
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"module: got {type(module).__name__}, expected a torch.nn.Module")
+    module = getattr(module, "_orig_mod", module)  # of what torch.compile gives
     network: nn.Sequential | nn.Graph
     loss = keywords.get("loss")
     loss = loss.get("type") if isinstance(loss, Mapping) else loss

@@ -228,3 +228,30 @@ def test_other_frameworks(package, trained, data):
         from jax import dlpack
 
         np.testing.assert_array_equal(np.asarray(dlpack.from_dlpack(want)), want)
+
+
+def test_tables_of_pandas(data):
+    pandas = pytest.importorskip("pandas")
+    x, y = data
+    model = mlp()
+    table = pandas.DataFrame(x.astype(np.float64), columns=list("abcdef"))
+    want = model.predict_proba(x)
+    np.testing.assert_array_equal(model.predict_proba(table), want)
+    np.testing.assert_array_equal(model.predict_proba(table.astype("Float64")), want)
+    mixed = pandas.DataFrame({"a": x[:, 0] > 0, "b": (9 * x[:, 1]).astype(np.int8), "c": x[:, 2], "d": x[:, 3].astype(float),
+                              "e": pandas.array((9 * x[:, 4]).astype(np.int64), dtype="Int64"), "f": 0})
+    np.testing.assert_array_equal(model.predict_proba(mixed), model.predict_proba(mixed.to_numpy(dtype=np.float64)))
+    np.testing.assert_array_equal(model.predict_proba(mixed[["a", "b", "e", "f", "a", "b"]]),
+                                  model.predict_proba(mixed[["a", "b", "e", "f", "a", "b"]].to_numpy(dtype=np.int64)))
+    for targets in (pandas.Series(y), pandas.Series(y, dtype="Int64"), pandas.Series(y.astype(np.uint8))):
+        assert model.evaluate(table, targets) == model.evaluate(x, y)
+    one_each = mlp(loss="cross-entropy")
+    assert one_each.evaluate(x, pandas.get_dummies(y)) == one_each.evaluate(x, y)
+    mixed["e"] = mixed["e"].mask(mixed["a"])
+    with pytest.raises(rl.DataError, match="missing"):
+        model.fit(mixed, y)
+    mixed["g"], mixed["h"] = "red", "blue"
+    with pytest.raises(TypeError, match=r"x: got the column 'g' of .* and 1 more, expected numbers; pandas.get_dummies"):
+        model.fit(mixed, y)
+    with pytest.raises(TypeError, match="y: got an array of .*RidgelineClassifier takes words"):
+        model.fit(table, pandas.Series(np.array(list("abc"))[y], dtype="category"))

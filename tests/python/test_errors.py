@@ -114,6 +114,14 @@ def test_what_is_taken(data):
     assert repr(mlp().compile(4)) == "Predictor(batch=4, input_shape=(6,), outputs=3)"
 
 
+def test_weights_may_be_any_buffer():
+    model = rl.Model(nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)), device="cpu", tune=False)
+    state = model.state_dict()
+    model.load_state_dict({name: memoryview(value) for name, value in state.items()})
+    with pytest.raises(ValueError, match=r"0\.weight is"):
+        model.load_state_dict({**state, "0.weight": bytearray(8)})
+
+
 def test_remedies_are_those_of_python(data, tmp_path):
     """The library's own name flags of the command-line tool."""
     mlp().fit(*data, epochs=1, out=tmp_path / "run")

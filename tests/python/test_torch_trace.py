@@ -289,6 +289,15 @@ def test_the_sigmoid_of_labels_is_part_of_their_loss():
         np.testing.assert_allclose(model.predict_proba(x), net(x).detach().numpy(), rtol=2e-5, atol=1e-6)
 
 
+@pytest.mark.skipif(not hasattr(torch, "compile"), reason="needs PyTorch 2")
+def test_compiled_modules():
+    module = T.Sequential(T.Linear(4, 5), T.ReLU(), T.Linear(5, 3))
+    x = torch.randn(6, 4)
+    for net in (module, module_of(lambda self, x: self.net(x), net=module)):
+        model = rl.from_torch(torch.compile(net, backend="eager"), loss="mse", device="cpu", tune=False)
+        np.testing.assert_allclose(model.outputs(x), module(x).detach().numpy(), rtol=2e-5, atol=1e-6)
+
+
 def test_a_squeezed_value_is_a_number():
     module = module_of(lambda self, x: self.b(torch.relu(self.a(x))).squeeze(-1), a=T.Linear(4, 5), b=T.Linear(5, 1))
     x = torch.randn(6, 4)
