@@ -139,6 +139,8 @@ Machine::Machine(const RunConfig& run, Communicator* ranks)
     runtime_->set_ranks(ranks);
     runtime_->connect_ranks();
   }
+  constexpr double kTuningOfShortRuns = 0.8;  // seconds, so that a perceptron starts in 3 s
+  if (runtime_->device().is_host()) options_.least_tuning = kTuningOfShortRuns;
   options_.tune = run.tune;
   options_.deterministic = run.deterministic;
   options_.measuring = [notice = notice_.get(), clock = Clock(), begin = 0.0](size_t done,
@@ -169,8 +171,16 @@ Machine Machine::reference() {
 
 void Machine::planned(const Explanation& explanation) {
   notice_->clear();
-  constexpr double kSecondTry = 0.5;
-  if (explanation.cut_short) options_.busy_seconds = options_.least_tuning = kSecondTry;
+  constexpr double kSecondTry = 0.5, kLeastOfAPlan = 0.2;
+  double& least = options_.least_tuning;
+  if (explanation.cut_short) options_.busy_seconds = kSecondTry;
+  if (runtime_->device().is_host()) {
+    // The plans of a run (full batches, the last one, evaluation) share the seconds that measuring
+    // may take however short the run is.
+    least = std::max(kLeastOfAPlan, least - explanation.tuning_seconds);
+  } else if (explanation.cut_short) {
+    least = kSecondTry;
+  }
 }
 
 std::optional<prof::Ceilings> Machine::ceilings(bool again) {
