@@ -368,7 +368,11 @@ struct RequestParser::Json {
 };
 
 RequestParser::RequestParser(size_t most_bytes)
-    : json_(std::make_unique<Json>()), most_bytes_(most_bytes) {}
+    : json_(std::make_unique<Json>()), most_bytes_(most_bytes) {
+  // On its first use simdjson chooses an implementation, in functions that end the program if an
+  // allocation fails.
+  (void)simdjson::get_active_implementation()->name();
+}
 RequestParser::~RequestParser() = default;
 
 void RequestParser::parse(std::string& body, std::optional<size_t> header_length,

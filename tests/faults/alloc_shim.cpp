@@ -1,8 +1,8 @@
 // Preloaded (LD_PRELOAD) before the tool, this library makes its N-th allocation fail, once:
 // RIDGELINE_FAIL_ALLOC=N, counted from 1 just before main(). RIDGELINE_FAIL_ALLOC_SITES=FILE writes
 // to FILE the numbers of the allocations that come from a new place in the program, identified by
-// its callers: each is worth failing. Another memory library, such as LeakSanitizer's, may be
-// preloaded after this one.
+// its callers, but for those of MPI: each is worth failing. Another memory library, such as
+// LeakSanitizer's, may be preloaded after this one.
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <fcntl.h>
@@ -70,10 +70,24 @@ thread_local bool inside = false;
 constexpr size_t kPlaces = size_t{1} << 18;
 std::atomic<uint64_t> seen[kPlaces];
 
+// MPI and what it loads end the process when they lack memory.
+bool is_of_mpi(void* const* frames, int depth) {
+  for (int i = 0; i < depth; ++i) {
+    Dl_info info;
+    if (dladdr(frames[i], &info) == 0 || info.dli_fname == nullptr) continue;
+    for (const char* const name :
+         {"/libmpi.", "/libopen-", "/libpmix", "/mca_", "/openmpi", "/pmix"}) {
+      if (std::strstr(info.dli_fname, name) != nullptr) return true;
+    }
+  }
+  return false;
+}
+
 // True the first time that this call stack occurs.
 bool is_new_site() {
   void* frames[12];
   const int depth = backtrace(frames, 12);
+  if (is_of_mpi(frames, depth)) return false;
   uint64_t hash = 0xcbf29ce484222325ull;
   for (int i = 3; i < depth; ++i) {
     hash = (hash ^ uint64_t(reinterpret_cast<uintptr_t>(frames[i]))) * 0x100000001b3ull;
