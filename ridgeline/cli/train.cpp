@@ -53,7 +53,10 @@ void settle_resume(TrainFlags& flags) {
 
 engine::Config load(const TrainFlags& flags, Communicator& ranks) {
   if (!flags.config.config.empty()) return flags.config.load();
-  engine::Config config = engine::load_resume_config(flags.out, flags.config.sets, &ranks);
+  // All folds have the same config.
+  const std::filesystem::path out = flags.out,
+                              folder = flags.folds > 0 ? engine::fold_folder(out, 0) : out;
+  engine::Config config = engine::load_resume_config(folder, flags.config.sets, &ranks);
   flags.config.run.apply(config.run);
   return config;
 }
@@ -128,8 +131,7 @@ void add_train(CLI::App& app, Action& action) {
   command
       ->add_option("--folds", flags->folds,
                    "cross-validation: train N times, each without one of N parts that is then "
-                   "validated on; folders fold-1 and so on in --out")
-      ->excludes(resume)
+                   "validated on; folders fold-1 and so on in --out, which --resume continues")
       ->check(CLI::Range(2, 1000).description(""))
       ->type_name("N");
   command->add_flag("--histograms", flags->histograms,
@@ -145,6 +147,7 @@ void add_train(CLI::App& app, Action& action) {
       "  ridgeline train configs/fashion-mlp.toml --out runs/fashion\n"
       "  ridgeline train --resume runs/fashion --set train.epochs=40\n"
       "  ridgeline train configs/mnist-mlp.toml --init runs/fashion --set train.freeze=[0]\n"
+      "  ridgeline train configs/mnist-mlp.toml --folds 5 --out runs/folds\n"
       "  mpirun -n 4 ridgeline train configs/fashion-mlp.toml --out runs/fashion\n"
       "  ridgeline train configs/mnist-mlp.toml --set train.optimizer.lr=0.01 --json result.json");
   command->callback([flags, resume, &action] {

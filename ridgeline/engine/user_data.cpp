@@ -85,9 +85,10 @@ std::vector<int64_t> all_of(int64_t count) {
 }
 
 // Returns the samples of one part: the samples themselves, or the windows that lie within them. A
-// window holds only consecutive timesteps.
+// window holds only consecutive timesteps. `name` is for errors.
 std::vector<int64_t> starts_of(const std::vector<int64_t>& part,
-                               const std::optional<data::WindowRule>& windows) {
+                               const std::optional<data::WindowRule>& windows,
+                               const std::string& name) {
   if (!windows || part.empty()) return part;
   std::vector<int64_t> starts;
   Range longest{0, 0};
@@ -101,7 +102,7 @@ std::vector<int64_t> starts_of(const std::vector<int64_t>& part,
     }
     at = end;
   }
-  return starts.empty() ? data::window_starts(longest, *windows) : starts;  // throws
+  return starts.empty() ? data::window_starts(longest, *windows, name) : starts;  // throws
 }
 
 // Returns the targets of a net's heads, field by field.
@@ -150,10 +151,18 @@ data::Split split_user_data(const UserSources& sources, const UserDataConfig& us
                 "{}: there is nothing to test on: name data.test, or a part by data.split",
                 set.name());
   }
+  if (rule.in_order && user.stratify == true) {
+    throw_error(
+        ErrorKind::usage,
+        "data.split.stratify: the parts of a series follow one another, so they cannot have "
+        "the same share of each class");
+  }
   std::vector<int32_t> classes;
   if (!rule.in_order && user.stratify.value_or(true) && rule.validation + rule.test > 0) {
     const std::vector<int64_t> all = all_of(set.size());
-    const data::Target target = fit_target(set, all, rules);
+    data::PrepareRules unscaled = rules;  // the scale is learnt from the training part only
+    unscaled.target_scale = data::NumberScale::none;
+    const data::Target target = fit_target(set, all, unscaled);
     rules.target_kind = target.kind;
     if (target.kind == data::TargetKind::classes) {
       rule.stratify = true;
@@ -178,8 +187,9 @@ data::DataSet prepare_split(const UserDataConfig& user, const UserSources& sourc
   data::DataSet result;
   const auto make = [&](const FieldSet& from, const std::vector<int64_t>& part, const char* what,
                         std::optional<int64_t> least = std::nullopt) {
-    return make_samples(from, preparation, starts_of(part, preparation->windows()),
-                        fmt::format("{} ({})", user.train, what), least);
+    const std::string name = fmt::format("{} ({})", user.train, what);
+    return make_samples(from, preparation, starts_of(part, preparation->windows(), name), name,
+                        least);
   };
   // Pixels that are scaled by their overall mean must be in memory.
   const bool whole =
@@ -228,6 +238,8 @@ UserFolds::UserFolds(const Config& config)
                 "--folds: every fold is validated on its own part; leave the validation part of "
                 "data out");
   }
+  // Every sample may be in a fold: nothing is chosen by the results.
+  if (!sources_.test && own_.test_part == 0.0) sources_.all_train = true;
   rules_ = rules_of(config, sources_);
   split_ = split_user_data(sources_, own_, rules_);
   const FieldSet& set = sources_.train.set;
@@ -259,7 +271,7 @@ data::DataSet prepare_own_data(const Config& config, UserParts parts, const Prep
 
 SampleSet prepare_samples(const FieldSet& set, const Preparation& preparation, std::string name) {
   return make_samples(set, std::make_shared<const Preparation>(preparation),
-                      starts_of(all_of(set.size()), preparation.windows()), std::move(name));
+                      starts_of(all_of(set.size()), preparation.windows(), name), name);
 }
 
 SampleSet prepare_in_place(const Tensor& inputs, const FieldSet& targets,

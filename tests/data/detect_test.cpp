@@ -27,6 +27,7 @@ TEST(DetectTest, KnowsFilesByTheirContent) {
   EXPECT_EQ(content(zip({{.name = "x.npy", .bytes = "x"}})), Content::npz);
   EXPECT_EQ(content(zip({{.name = "archive/data.pkl", .bytes = "x"}})), Content::torch);
   EXPECT_EQ(content(zip({{.name = "[Content_Types].xml", .bytes = "x"}})), Content::excel);
+  EXPECT_EQ(content(zip({{.name = "docProps/app.xml", .bytes = "x"}})), Content::excel);
   EXPECT_EQ(content(zip({{.name = "photos/a.png", .bytes = "x"}})), Content::zip);
   EXPECT_EQ(content(zip({})), Content::zip);
   EXPECT_EQ(content("\x80\x04\x95junk"), Content::pickle);
@@ -39,6 +40,13 @@ TEST(DetectTest, KnowsFilesByTheirContent) {
   EXPECT_EQ(content("\x89HDF\r\n\x1a\n"), Content::hdf5);
   EXPECT_EQ(content("PAR1\x15"), Content::parquet);
   EXPECT_EQ(content("%PDF-1.7"), Content::pdf);
+  EXPECT_EQ(content("BZh91AY&SY...."), Content::packed);
+  EXPECT_EQ(content("\xfd"
+                    "7zXZ\0\0"s),
+            Content::packed);
+  EXPECT_EQ(content("\x28\xb5\x2f\xfd...."), Content::packed);
+  EXPECT_EQ(content("ARROW1\0\0"s), Content::arrow);
+  EXPECT_EQ(content("SQLite format 3\0"s), Content::sqlite);
   EXPECT_EQ(content(idx_header(8, {2, 3}) + "abcdef"), Content::idx);
   const std::string header = R"({"x":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})";
   EXPECT_EQ(content(stored(uint64_t(header.size())) + header + "a"), Content::safetensors);
@@ -77,6 +85,9 @@ TEST(DetectTest, TellsTablesAndJsonFromTexts) {
   EXPECT_EQ(content("{\"a\": 1}\n{\"a\": 2}\n"), Content::json_lines);
   EXPECT_EQ(content("{\n \"a\": 1\n}\n"), Content::json);
   EXPECT_EQ(content("[1, 2]\n"), Content::json);
+  EXPECT_EQ(content("{\"a\":{\"0\":1,\"1\":2},\"b\":{\"0\":3,\"1\":4}}"), Content::json);
+  EXPECT_EQ(content("{\"a\":{\"0\":1}}\n{\"a\":{\"0\":2}}\n"), Content::json_lines);
+  EXPECT_EQ(content("{\"a\":{\"0\":1," + std::string(70000, ' ')), Content::json);
   EXPECT_EQ(content("{not json}\n"), Content::text);
   // A character that is cut off at the end of the sample is not an error.
   std::string text(size_t{64} << 10, 'x');

@@ -135,6 +135,13 @@ TEST_F(TableTest, FindsTheHeader) {
   EXPECT_THAT(names(read("2019,2020\n1,2\n", {.header = Header::yes})),
               ElementsAre("2019", "2020"));
   EXPECT_EQ(read("a,b\nc,d\n", {.header = Header::no}).size(), 2);
+  // pandas counts the columns of an array; two numbers may be a sample, and so may other numbers.
+  EXPECT_EQ(read("0,1,2\n5,6,7\n8,9,1\n").size(), 2);
+  EXPECT_THAT(names(read(",0,1,2,label\n0,5,6,7,cat\n1,8,9,1,dog\n")),
+              ElementsAre("column 1", "0", "1", "2", "label"));
+  EXPECT_EQ(read("0,1\n5,6\n").size(), 2);
+  EXPECT_EQ(read("0,1,2,3.5\n5,6,7,8\n").size(), 2);
+  EXPECT_EQ(read("1,2,3\n5,6,7\n").size(), 2);
   refuse("a,b,a\n1,2,3\n", {"line 1", "columns 1 and 3", "'a'"});
 }
 
@@ -150,6 +157,16 @@ TEST_F(TableTest, FindsTheSeparator) {
   EXPECT_EQ(read("1\n2\n3\n").fields().size(), 1u);
   EXPECT_EQ(read("1;2,3\n4;5,6\n", {.separator = ';', .categories = {"2"}}).fields().size(), 2u);
   refuse("1,2\n", {"cannot separate"}, {.separator = '5'}, ErrorKind::usage);
+}
+
+TEST_F(TableTest, ObeysALineThatSaysTheSeparator) {
+  for (const char* begin : {"sep=;\n", "\xef\xbb\xbfsep=;\r\n"}) {
+    const FieldSet set = read(std::string(begin) + "a;b\n1,5;2\n2,5;3\n");
+    EXPECT_THAT(names(set), ElementsAre("a", "b"));
+    EXPECT_EQ(set.size(), 2);
+  }
+  refuse("sep=|\na|b\n1|2\n1|2|3\n", {"line 4", "3 columns"});
+  EXPECT_EQ(read("sep=;\na,b\n1,2\n", {.separator = ','}).size(), 1);
 }
 
 TEST_F(TableTest, ReadsMissingValues) {
@@ -358,6 +375,21 @@ TEST_F(JsonTableTest, ReadsManyKeysOfFewLines) {
   const FieldSet set = read(line + "\"last\": 1}}\n" + "{\"outer\": {\"key7\": 3}}\n");
   EXPECT_EQ(set.fields().size(), 5001u);
   EXPECT_EQ(doubles(set.field("outer.key7"))[1], 3);
+}
+
+TEST_F(JsonTableTest, ReadsListsOfWordsAsTexts) {
+  const FieldSet set = read(
+      "{\"a\": 1}\n{\"a\": 2, \"tags\": []}\n{\"tags\": [\"x\", \"y\"], \"a\": 3}\n"
+      "{\"a\": 4, \"tags\": []}\n{\"a\": 5, \"tags\": [\"z\", 1]}\n");
+  const Field& tags = set.field("tags");
+  EXPECT_EQ(tags.kind, FieldKind::text);
+  EXPECT_EQ(tags.samples, 5);
+  EXPECT_EQ(read_text(tags, 0), "");
+  EXPECT_EQ(read_text(tags, 1), "");
+  EXPECT_EQ(read_text(tags, 2), "[\"x\",\"y\"]");
+  EXPECT_EQ(read_text(tags, 3), "");
+  EXPECT_EQ(read_text(tags, 4), "[\"z\",1]");
+  refuse("{\"a\": [\"x\"]}\n{\"a\": 1}\n", {"line 2", "'a'", "an array"});
 }
 
 TEST_F(JsonTableTest, NamesLineAndKeyOfWhatIsWrong) {

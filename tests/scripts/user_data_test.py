@@ -222,6 +222,8 @@ def check_quantiles():
     assert abs(np.mean(y[:, 0] < middle) - 0.5) < 0.15 and np.mean(y[:, 0] < low) < 0.25, np.mean(y[:, 0] < low)
     assert np.mean(y[:, 0] < high) > 0.75, np.mean(y[:, 0] < high)
     tool.run("eval", "run", "--device", "cpu")
+    columns = [f"value{target}_q{q}" for target in (0, 1) for q in (0.1, 0.5, 0.9)]
+    assert list(infer("x.npy")[0]) == ["index", *columns], infer("x.npy")[0]
     # Columns have the names of the targets and the quantiles.
     with open("q.csv", "w", newline="") as file:
         csv.writer(file).writerows([["a", "b", "up", "down"], *np.concatenate([x, y], 1).tolist()])

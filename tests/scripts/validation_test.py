@@ -5,6 +5,8 @@ import itertools
 import json
 import math
 import random
+import shutil
+import signal
 import struct
 import sys
 import unittest
@@ -374,6 +376,15 @@ tune = false
                                   "labels").stdout.splitlines()[0])
         self.assertEqual(one, {"index": 0, "labels": [int(p > 0.5) for p in given[0]]})
         tool.run("infer", out, "--input", folder / "test.csv", "--output-kind", "values", code=2)
+        # Their metrics may choose the best weights.
+        best = ("--out", out, "--force", "--json", result, "--set", "data.test=", "--set",
+                "data.split={validation=0.2,test=0.2}", "--set", "train.keep=best")
+        for metric in ("f1", "auc"):
+            tool.run("train", config, *best, "--set", f"train.monitor={metric}")
+            report = json.loads(result.read_text())
+            self.assertEqual(report["best"]["value"], report["validation"][metric])
+        line = tool.run("train", config, *best, "--set", "train.monitor=mae", code=2).stderr
+        self.assertIn("targets are labels; its metrics are loss, f1, auc", line)
 
 
 class Folds(unittest.TestCase):
@@ -396,6 +407,34 @@ class Folds(unittest.TestCase):
         for more in (("--folds", "1"), ("--folds", "201"), ("--folds", "3", "--resume"),
                      ("--folds", "3", *SPLIT)):
             tool.run("train", folder.config, *more, code=2)
+
+    def test_folds_resume(self):
+        folder = tool.Folder()
+        self.addCleanup(folder.close)
+        result = folder / "folds.json"
+        more = ("--folds", "3", "--no-tune", "--set", "train.keep=best", "--set", "train.epochs=4")
+
+        def metrics():
+            return [fold["validation"] for fold in json.loads(result.read_text())["folds"]]
+
+        tool.run("train", folder.config, *more, "--out", folder / "whole", "--json", result)
+        want = metrics()
+        part = folder / "part"
+        tool.run("train", folder.config, *more, "--out", part, "--set", "train.epochs=2")
+        shutil.rmtree(part / "fold-3")
+        resume = ("train", "--resume", part, "--folds", "3", "--no-tune", "--json", result)
+        for _ in range(2):  # the second time, every fold is complete
+            tool.run(*resume, "--set", "train.epochs=4")
+            self.assertEqual(metrics(), want)
+        # Other folds have other samples.
+        self.assertIn("training data", tool.run("train", "--resume", part, "--folds", "4", code=2).stderr)
+        self.assertIn("holds no run", tool.run("train", "--resume", folder / "none", "--folds", "3", code=2).stderr)
+        stopped = tool.start(*resume, "--set", "train.epochs=100000")
+        for line in stopped.stderr:
+            if "ready in" in line:
+                break
+        stopped.send_signal(signal.SIGINT)
+        self.assertIn(f"ridgeline train --resume {part} --folds 3", stopped.communicate()[1])
 
 
 class FineTuning(unittest.TestCase):

@@ -15,7 +15,7 @@ void check_windows(const WindowRule& rule) {
   }
 }
 
-std::vector<int64_t> window_starts(Range part, const WindowRule& rule) {
+std::vector<int64_t> window_starts(Range part, const WindowRule& rule, const std::string& name) {
   check_windows(rule);
   std::vector<int64_t> starts;
   for (int64_t start = part.begin; start + rule.span() <= part.end; start += rule.stride) {
@@ -23,8 +23,8 @@ std::vector<int64_t> window_starts(Range part, const WindowRule& rule) {
   }
   if (starts.empty()) {
     throw_error(ErrorKind::data,
-                "{} are too few for a window of {} and a target {} after it; make it shorter",
-                counted(part.end - part.begin, "timestep"), rule.window, rule.horizon);
+                "{}: {} are too few for a window of {} and a target {} after it; make it shorter",
+                name, counted(part.end - part.begin, "timestep"), rule.window, rule.horizon);
   }
   return starts;
 }

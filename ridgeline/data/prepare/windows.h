@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "ridgeline/core/thread_pool.h"
@@ -23,8 +24,9 @@ void check_windows(const WindowRule& rule);
 
 // Returns the first timesteps of the windows that lie, with their targets, within [part.begin,
 // part.end). Parts that do not overlap share no timestep, so training sees nothing of a test part.
-// Throws Error(data) if no window fits.
-std::vector<int64_t> window_starts(Range part, const WindowRule& rule);
+// Throws Error(data), about the set `name`, if no window fits.
+std::vector<int64_t> window_starts(Range part, const WindowRule& rule,
+                                   const std::string& name = "the series");
 
 // Returns the timestep of the target of the window that begins at `start`.
 inline int64_t target_of(int64_t start, const WindowRule& rule) {

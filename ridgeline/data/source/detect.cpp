@@ -25,7 +25,7 @@ struct Magic {
   Content content;
 };
 using namespace std::string_view_literals;
-constexpr std::array<Magic, 10> kMagics{{
+constexpr std::array<Magic, 16> kMagics{{
     {"\x93NUMPY"sv, Content::npy},
     {"\x89PNG\r\n\x1a\n"sv, Content::png},
     {"\xff\xd8\xff"sv, Content::jpeg},
@@ -36,6 +36,14 @@ constexpr std::array<Magic, 10> kMagics{{
     {"PAR1"sv, Content::parquet},
     {"%PDF-"sv, Content::pdf},
     {"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"sv, Content::excel},  // before 2007
+    {"\xfd"
+     "7zXZ\0"sv,
+     Content::packed},
+    {"\x28\xb5\x2f\xfd"sv, Content::packed},  // zstd
+    {"7z\xbc\xaf\x27\x1c"sv, Content::packed},
+    {"ARROW1"sv, Content::arrow},
+    {"FEA1"sv, Content::arrow},
+    {"SQLite format 3\0"sv, Content::sqlite},
 }};
 
 struct Kind {
@@ -46,7 +54,7 @@ constexpr std::string_view kRunsCode =
     "a pickle can run code when it is read, and is never read here; save arrays instead: "
     "np.save(\"x.npy\", x)";
 constexpr std::string_view kConvertImage = "convert it to PNG or JPEG";
-constexpr std::array<Kind, 24> kKinds{{
+constexpr std::array<Kind, 27> kKinds{{
     {Content::empty, "empty", "get it again"},
     {Content::npy, "a NumPy array (.npy)", ""},
     {Content::npz, "an archive of NumPy arrays (.npz)", ""},
@@ -63,13 +71,20 @@ constexpr std::array<Kind, 24> kKinds{{
     {Content::hdf5, "an HDF5 file", "save its arrays with NumPy: np.savez(\"x.npz\", x=x, y=y)"},
     {Content::parquet, "a Parquet table",
      "save it as CSV: pandas.read_parquet(file).to_csv(\"table.csv\", index=False)"},
+    {Content::arrow, "an Arrow or Feather table",
+     "save it as CSV: pandas.read_feather(file).to_csv(\"table.csv\", index=False)"},
+    {Content::sqlite, "an SQLite database",
+     "export the table: sqlite3 -header -csv FILE \"select * from TABLE\" > table.csv"},
+    {Content::packed, "a file packed by bzip2, xz, zstd or 7-Zip",
+     "unpack it, or pack it by gzip, which is read"},
     {Content::pdf, "a PDF document", "give a table, arrays or images"},
     {Content::safetensors, "a safetensors file", ""},
     {Content::idx, "an IDX file", ""},
     {Content::table, "a table of separated values", ""},
     {Content::json_lines, "a file of JSON lines", ""},
     {Content::json, "a JSON document",
-     "write one object a line (JSON lines), as `jq -c '.[]' FILE > NEW.jsonl` does with a list"},
+     "write one object a line (JSON lines), as `jq -c '.[]' FILE > NEW.jsonl` does with a list and "
+     "pandas with to_json(FILE, orient=\"records\", lines=True)"},
     {Content::text, "a text", ""},
     {Content::utf16, "a text in UTF-16",
      "save it as UTF-8, or convert it: iconv -f UTF-16 -t UTF-8 FILE > NEW"},
@@ -93,7 +108,9 @@ Content detect_zip(std::string_view bytes) {
   if (name.ends_with(".npy")) return Content::npz;
   if (name.ends_with("data.pkl") || name.ends_with(".pt")) return Content::torch;
   const bool office =
-      name == "[Content_Types].xml" || name == "mimetype" || name.starts_with("xl/");
+      name == "[Content_Types].xml" || name == "mimetype" ||
+      std::ranges::any_of(std::array{"xl/", "docProps/", "_rels/", "word/"},
+                          [&](const char* begin) { return name.starts_with(begin); });
   return office ? Content::excel : Content::zip;
 }
 
@@ -123,6 +140,9 @@ std::optional<Content> detect_binary(std::span<const uint8_t> first, int64_t siz
   if (bytes.starts_with("PK\x03\x04") || bytes.starts_with("PK\x05\x06")) return detect_zip(bytes);
   if (bytes.starts_with("RIFF") && bytes.size() >= 12 && bytes.substr(8, 4) == "WEBP") {
     return Content::webp;
+  }
+  if (bytes.starts_with("BZh") && bytes.size() >= 10 && bytes.substr(4, 6) == "1AY&SY") {
+    return Content::packed;  // bzip2
   }
   // A bitmap states its size, followed by four zeros.
   if (bytes.starts_with("BM") && bytes.size() >= 14 && bytes.substr(6, 4) == "\0\0\0\0"sv) {
@@ -187,6 +207,15 @@ bool looks_like_table(std::string_view text, bool whole) {
   return alike_lines(text, whole, format.separator) && (numbers || words);
 }
 
+// Whether a line begins a whole table rather than a sample: pandas writes {"a":{"0":1,"1":2},...}
+// unless it is told otherwise.
+bool begins_column(std::string_view line) {
+  constexpr std::string_view kAfterName = "\":";
+  const size_t name = line.find(kAfterName);
+  return name != std::string_view::npos &&
+         line.substr(name + kAfterName.size()).starts_with("{\"0\":");
+}
+
 Content detect_text(std::string_view text, bool whole) {
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
   const size_t begin = text.find_first_not_of(" \t\r\n");
@@ -194,6 +223,9 @@ Content detect_text(std::string_view text, bool whole) {
   if (text[begin] == '{') {
     const std::string_view line = text.substr(begin, text.find('\n', begin) - begin);
     const bool cut = line.size() == text.size() - begin && !whole;
+    const bool alone =
+        text.find_first_not_of(" \t\r\n", begin + line.size()) == std::string_view::npos;
+    if (alone && begins_column(line)) return Content::json;
     if (cut || nlohmann::json::accept(line)) return Content::json_lines;
     return whole && nlohmann::json::accept(text.substr(begin)) ? Content::json : Content::text;
   }
@@ -267,6 +299,9 @@ void refuse_known(const std::filesystem::path& path, std::string_view wanted) {
     case Content::tiff:
     case Content::hdf5:
     case Content::parquet:
+    case Content::arrow:
+    case Content::sqlite:
+    case Content::packed:
     case Content::pdf:
     case Content::utf16:
       refuse_content(path, found, wanted);

@@ -25,6 +25,9 @@ enum class Content {
   tiff,
   hdf5,
   parquet,
+  arrow,
+  sqlite,
+  packed,  // other than by gzip and zip
   pdf,
   safetensors,
   idx,

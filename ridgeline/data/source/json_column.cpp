@@ -11,7 +11,7 @@ namespace ridgeline::data {
 
 void JsonColumn::fill(int64_t samples) {
   for (; samples_ < samples; ++samples_) {
-    if (kind_ == Kind::scalar) scalars_->add_missing();
+    if (scalars_) scalars_->add_missing();
     if (kind_ == Kind::array) lengths_.push_back(0);
   }
 }
@@ -31,7 +31,10 @@ std::string JsonColumn::add(const nlohmann::ordered_json& value) {
     }
     fill(std::exchange(samples_, 0));  // values missing before the first one
   }
-  if (kind != kind_) return "is an array in some lines and none in others";
+  if ((kind == Kind::array) != is_array()) return "is an array in some lines and none in others";
+  const bool words = kind == Kind::array && !value.empty() && value.front().is_string();
+  if (words && kind_ == Kind::array && values_.empty()) begin_words();
+  if (kind_ == Kind::words && value.empty()) return fill(samples_ + 1), std::string();
   std::string fault = kind == Kind::scalar ? add_scalar(value) : add_array(value);
   samples_ += fault.empty();
   return fault;
@@ -57,7 +60,18 @@ std::string JsonColumn::add_scalar(const nlohmann::ordered_json& value) {
   return {};
 }
 
+// The lists before, if any, were empty.
+void JsonColumn::begin_words() {
+  kind_ = Kind::words;
+  scalars_.emplace(name_, TableColumn::Kind::words, TextRule::text);
+  fill(std::exchange(samples_, 0));
+}
+
 std::string JsonColumn::add_array(const nlohmann::ordered_json& value) {
+  if (kind_ == Kind::words) {
+    scalars_->add(std::string_view(value.dump()));
+    return {};
+  }
   for (const nlohmann::ordered_json& element : value) {
     if (element.is_array() && element.empty()) return "holds an element without numbers";
     const int64_t width = element.is_array() ? int64_t(element.size()) : 0;
@@ -99,7 +113,7 @@ Field JsonColumn::finish(const std::string& file) && {
   Field field;
   if (kind_ == Kind::array) {
     field = std::move(*this).finish_arrays();
-  } else if (kind_ == Kind::scalar) {
+  } else if (scalars_) {
     field = std::move(*scalars_).finish(file);
   } else {  // null in every line
     TableColumn nothing(std::move(name_), TableColumn::Kind::number);

@@ -27,8 +27,11 @@ class JsonColumn {
   Field finish(const std::string& file) &&;
 
  private:
-  enum class Kind : uint8_t { unknown, scalar, array };
+  // `words` are lists of texts, which are read as one text each.
+  enum class Kind : uint8_t { unknown, scalar, array, words };
 
+  bool is_array() const { return kind_ == Kind::array || kind_ == Kind::words; }
+  void begin_words();
   std::string add_scalar(const nlohmann::ordered_json& value);
   std::string add_array(const nlohmann::ordered_json& value);
   Field finish_arrays() &&;
@@ -37,8 +40,8 @@ class JsonColumn {
   TextRule rule_;
   Kind kind_ = Kind::unknown;
   int64_t samples_ = 0;
-  std::optional<TableColumn> scalars_;
-  bool truths_ = false;  // scalars are booleans
+  std::optional<TableColumn> scalars_;  // or the texts
+  bool truths_ = false;                 // scalars are booleans
   // The following are for arrays.
   std::vector<double> values_;
   std::vector<int64_t> lengths_;

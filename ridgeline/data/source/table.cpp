@@ -17,13 +17,15 @@ namespace {
 
 class TableReader {
  public:
-  TableReader(ByteStream& bytes, TableFormat format)
+  TableReader(ByteStream& bytes, TableFormat format, int64_t first_line)
       : reader_(bytes, format.separator),
         format_(std::move(format)),
         file_(bytes.name()),
         block_(std::clamp<int64_t>(kBlockCells / int64_t(format_.columns.size()), 1, 64)),
         numbers_(size_t(block_) * format_.columns.size()),
-        words_(size_t(block_) * format_.columns.size()) {}
+        words_(size_t(block_) * format_.columns.size()) {
+    reader_.continue_at(first_line, 0);
+  }
 
   FieldSet read() {
     std::vector<std::string_view> cells;
@@ -193,9 +195,15 @@ FieldSet read_table(const std::function<std::unique_ptr<ByteStream>()>& open,
     if (std::ranges::count(sample, '\n') > kFewLines || size >= RecordBuffer::kMostRecord) break;
   }
   if (sample.empty()) throw_error(ErrorKind::data, "{}: is empty: it has no bytes", first->name());
-  TableFormat format = find_table_format(sample, whole, options, first->name());
+  TableOptions said = options;
+  const size_t skipped = separator_line(sample, said.separator);
+  if (options.separator != '\0') said.separator = options.separator;
+  TableFormat format =
+      find_table_format(std::string_view(sample).substr(skipped), whole, said, first->name());
   const auto bytes = open();
-  return TableReader(*bytes, std::move(format)).read();
+  std::vector<std::byte> ignored(skipped);
+  bytes->read(ignored);
+  return TableReader(*bytes, std::move(format), skipped > 0 ? 2 : 1).read();
 }
 
 FieldSet read_table(const std::filesystem::path& path, const TableOptions& options) {

@@ -119,8 +119,23 @@ char find_decimal(const std::vector<Record>& records, char separator) {
   return commas > points && !few ? ',' : '.';
 }
 
+// Whether the first record counts the columns 0, 1, 2, ..., as pandas names those of an array,
+// possibly after a column without a name (the index) and before others of words.
+bool counts_columns(const Record& first, char decimal) {
+  constexpr size_t kFewest = 3;  // 0, 1 may well be the first sample
+  const size_t begin = trimmed(first.front()).empty() ? 1 : 0;
+  size_t c = begin;
+  while (c < first.size() && first[c] == std::to_string(c - begin)) ++c;
+  double ignored = 0;
+  return c - begin >= kFewest &&
+         std::none_of(first.begin() + ptrdiff_t(c), first.end(), [&](const std::string& cell) {
+           return parse_number(cell, decimal, ignored);
+         });
+}
+
 bool looks_like_header(const std::vector<Record>& records, char decimal) {
   const Record& first = records.front();
+  if (counts_columns(first, decimal)) return true;
   double ignored = 0;
   const auto number = [&](const std::string& cell) { return parse_number(cell, decimal, ignored); };
   if (std::ranges::any_of(first, number)) return false;
@@ -144,7 +159,10 @@ std::vector<std::string> column_names(const Record& first, bool header, const st
   std::map<std::string, size_t> seen;
   for (size_t c = 0; c < first.size(); ++c) {
     std::string name(header ? trimmed(first[c]) : "");
-    if (name.empty()) name = std::to_string(c + 1);
+    if (name.empty()) {
+      name = std::to_string(c + 1);
+      if (header && std::ranges::find(first, name) != first.end()) name = "column " + name;
+    }
     const auto [before, fresh] = seen.emplace(name, c);
     if (!fresh) {
       throw_error(ErrorKind::data, "{}: line 1: columns {} and {} are both named {}; rename one",
@@ -191,6 +209,17 @@ void check_separator(char separator, const std::string& file) {
 }
 
 }  // namespace
+
+size_t separator_line(std::string_view sample, char& separator) {
+  constexpr std::string_view kMark = "\xef\xbb\xbf", kSays = "sep=";
+  const size_t begin = sample.starts_with(kMark) ? kMark.size() : 0;
+  const size_t end = sample.find('\n');
+  if (end == std::string_view::npos || !sample.substr(begin).starts_with(kSays)) return 0;
+  const std::string_view said = sample.substr(begin + kSays.size(), end - begin - kSays.size());
+  if (said.empty() || (said.size() > 1 && said.substr(1) != "\r")) return 0;
+  separator = said.front();
+  return end + 1;
+}
 
 char find_separator(std::string_view sample, bool whole) {
   char best = ',';

@@ -31,7 +31,8 @@ std::string class_name(const Config& config, const data::Preparation* preparatio
                       : config.data.text ? config.data.text->coding.class_names
                       : known != nullptr ? known->class_names
                                          : none;
-  return c < names.size() ? fmt::format("{} {}", c, names[c]) : fmt::format("{}", c);
+  const std::string number = std::to_string(c);
+  return c >= names.size() || names[c] == number ? number : number + " " + names[c];
 }
 
 std::string classes_html(const data::SampleSet& set, const std::vector<float>& outputs,

@@ -11,7 +11,7 @@ namespace ridgeline::engine {
 
 nlohmann::json to_json(const TrainReport& report) {
   nlohmann::json json = {
-      {"loss", report.test.loss},
+      {"loss", nullptr},
       {"train_loss", report.train_loss},
       {"steps", report.steps},
       {"steps_here", report.steps_here},
@@ -47,12 +47,12 @@ nlohmann::json to_json(const TrainReport& report) {
       {"rank_train_seconds", report.rank_seconds},
       {"rank_blocked_seconds", report.rank_blocked_seconds},
       {"stopped_by", report.stopped_by}};
-  if (!std::isnan(report.test.accuracy)) {
-    json["accuracy"] = report.test.accuracy;
-    json["train_accuracy"] = report.train_accuracy;
+  if (!std::isnan(report.test.accuracy)) json["train_accuracy"] = report.train_accuracy;
+  if (report.test.targets > 0) {
+    for (const auto& [metric, value] : metrics_of(report.test)) {
+      json[std::string(name(metric))] = value;
+    }
   }
-  for (const auto& [metric, value] : metrics_of(report.test))
-    json[std::string(name(metric))] = value;
   if (report.validation) {
     for (const auto& [metric, value] : metrics_of(*report.validation)) {
       json["validation"][std::string(name(metric))] = value;
@@ -117,10 +117,11 @@ std::string scores_text(const TrainReport& report) {
 
 std::string summary(const TrainReport& report) {
   std::string text;
-  if (report.stopped_by == 0 && std::isnan(report.test.accuracy)) {
+  const bool tested = report.stopped_by == 0 && report.test.targets > 0;
+  if (tested && std::isnan(report.test.accuracy)) {
     text += fmt::format("loss       {:.6g} of {} test samples\n", report.test.loss,
                         report.test.targets);
-  } else if (report.stopped_by == 0) {
+  } else if (tested) {
     const bool sequences = report.test.targets > report.test.samples;
     text += fmt::format(
         "accuracy   {:.2f} % of {} test {} (loss {:.4f}{})\n", 100 * report.test.accuracy,
@@ -132,7 +133,7 @@ std::string summary(const TrainReport& report) {
         report.test.loss,
         sequences ? fmt::format(" nats, perplexity {:.3f}", std::exp(report.test.loss)) : "");
   }
-  if (report.stopped_by == 0) text += scores_text(report);
+  if (tested) text += scores_text(report);
   text += fmt::format("speed      {} in {}: {:.1f} us a step, {} inputs/s, {}FLOP/s\n",
                       counted(report.steps_here, "step"), duration(report.train_seconds),
                       1e6 * report.seconds_per_step(), grouped(report.inputs_per_second),

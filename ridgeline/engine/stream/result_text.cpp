@@ -66,9 +66,9 @@ std::vector<std::string> ResultText::column_names() const {
       if (named && (fields->size() > 1 || options_.several_labels)) {
         name += "_" + (*fields)[size_t(i) / each];
       } else if (!named) {
-        name += std::to_string(i);
+        name += std::to_string(size_t(i) / each);
       }
-      if (named && each > 1) name += fmt::format("_q{}", options_.quantiles[size_t(i) % each]);
+      if (each > 1) name += fmt::format("_q{}", options_.quantiles[size_t(i) % each]);
       names.push_back(options_.outputs == 1 && !options_.several_labels ? "value" : csv_cell(name));
     } else if (!options_.class_names.empty()) {
       names.push_back(

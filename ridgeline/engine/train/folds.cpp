@@ -12,6 +12,7 @@
 #include "ridgeline/data/batches.h"
 #include "ridgeline/data/take_samples.h"
 #include "ridgeline/engine/load_data.h"
+#include "ridgeline/engine/train/run_folder.h"
 #include "ridgeline/engine/user_data.h"
 
 namespace ridgeline::engine {
@@ -121,15 +122,23 @@ class FoldSets {
 
 }  // namespace
 
+std::filesystem::path fold_folder(const std::filesystem::path& out, int fold) {
+  return out / fmt::format("fold-{}", fold + 1);
+}
+
 FoldsReport train_folds(const Config& config, const TrainOptions& options, int folds) {
+  if (!options.trace.empty()) {
+    throw_error(ErrorKind::usage, "--trace: one timeline is of one run; leave out --folds");
+  }
   const FoldSets sets(config, options, folds);
   const bool root = options.ranks == nullptr || options.ranks->is_root();
   FoldsReport report;
   for (int fold = 0; fold < folds && report.stopped_by == 0; ++fold) {
     TrainOptions one = options;
-    const std::string name = fmt::format("fold-{}", fold + 1);
-    if (!one.out.empty()) one.out /= name;
-    if (!one.report.empty()) one.report /= name;
+    if (!one.out.empty()) one.out = fold_folder(options.out, fold);
+    if (!one.report.empty()) one.report = fold_folder(options.report, fold);
+    one.resume = options.resume && (one.out.empty() || RunFolder::holds_run(one.out));
+    one.continued_by = fmt::format("{} --folds {}", options.out.string(), folds);
     one.set = sets.make(fold);
     Progress(root ? options.progress : Progress::Style::none)
         .line(fmt::format("fold {} of {}: {} to train on, {} to validate on", fold + 1, folds,

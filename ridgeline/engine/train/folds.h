@@ -20,8 +20,12 @@ struct FoldsReport {
 std::vector<int> assign_folds(int64_t n, int folds, uint64_t seed,
                               std::span<const int32_t> classes);
 
-// Trains one fold after the other; their folders are `out`/fold-1 and so on. Throws like train(),
-// and Error(usage) if the set already has a validation part or has fewer samples than folds.
+// Returns the folder of a fold, counted from 0, in that of the whole run.
+std::filesystem::path fold_folder(const std::filesystem::path& out, int fold);
+
+// Trains one fold after the other, each in its own folder. With options.resume, folds that have
+// begun are continued and the others begin. Throws like train(), and Error(usage) if the set
+// already has a validation part or has fewer samples than folds.
 FoldsReport train_folds(const Config& config, const TrainOptions& options, int folds);
 
 nlohmann::json to_json(const FoldsReport& report);

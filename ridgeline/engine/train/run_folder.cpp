@@ -205,6 +205,12 @@ const std::vector<std::string>& RunFolder::file_names() {
   return kNames;
 }
 
+bool RunFolder::holds_run(const fs::path& folder) {
+  return ReplacedRun::is_left_in(folder) ||
+         std::ranges::any_of(file_names(),
+                             [&](const std::string& name) { return is_there(folder / name); });
+}
+
 void RunFolder::throw_no_run() const {
   throw_error(ErrorKind::usage, "--resume: {} holds no run to continue; begin one without --resume",
               folder_.string());

@@ -35,6 +35,9 @@ class RunFolder {
   // user's and stays.
   bool begin(const std::string& toml);
 
+  // Whether a folder has anything to resume.
+  static bool holds_run(const std::filesystem::path& folder);
+
   // The files that a run keeps in its folder.
   static const std::vector<std::string>& file_names();
 

@@ -231,8 +231,10 @@ TrainReport TrainRun::finish() {
     progress_.line(fmt::format(
         "stopped after step {}: {}", trainer_->step(),
         folder_ && saved_step_ == trainer_->step()
-            ? fmt::format("saved in {0}, continue it with: ridgeline train --resume {0}",
-                          folder_->path().string())
+            ? fmt::format(
+                  "saved in {0}, continue it with: ridgeline train --resume {1}",
+                  folder_->path().string(),
+                  options_.continued_by.empty() ? folder_->path().string() : options_.continued_by)
             : "nothing was saved"));
   }
   gather_times();

@@ -26,6 +26,8 @@ struct TrainOptions {
   std::filesystem::path init;          // a model file to start from; empty: from the initialisers
   const nn::Model* initial = nullptr;  // initial weights, of a model with the same layers
   bool resume = false;
+  // What a stopped run says after "train --resume"; empty: its folder.
+  std::string continued_by;
   bool force = false;            // replace the run in `out`
   bool histograms = false;       // of the weights, in TensorBoard's event files
   std::filesystem::path trace;   // a timeline of the run as trace-event JSON; empty: none

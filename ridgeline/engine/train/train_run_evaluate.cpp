@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "ridgeline/core/text.h"
@@ -16,11 +17,24 @@ std::string text_of(const char* part, const Evaluation& result) {
   return text;
 }
 
-bool fits(Metric metric, const data::SampleSet& set) {
-  if (metric == Metric::loss) return true;
-  const bool of_values = metric == Metric::mse || metric == Metric::mae || metric == Metric::r2;
-  if (set.has_values()) return of_values;
-  return !of_values && (metric != Metric::top5 || set.classes > 5);
+// What the targets are, and the metrics that fit them besides the loss.
+struct MonitoredTargets {
+  const char* name;
+  std::vector<Metric> metrics;
+};
+
+MonitoredTargets monitored(const data::SampleSet& set, const nn::Loss& loss, bool heads) {
+  if (heads) return {"those of several heads", {}};
+  if (!set.has_values()) {
+    MonitoredTargets classes{"classes", {Metric::accuracy}};
+    if (set.targets_per_sample() > 1) return classes;  // outputs are not kept
+    classes.metrics.insert(classes.metrics.end(), {Metric::f1, Metric::auc});
+    if (set.classes > 5) classes.metrics.push_back(Metric::top5);
+    return classes;
+  }
+  if (loss.kind == nn::LossKind::binary_cross_entropy) return {"labels", {Metric::f1, Metric::auc}};
+  if (loss.quantiles.size() > 1) return {"values of several quantiles", {}};
+  return {"values", {Metric::mse, Metric::mae, Metric::r2}};
 }
 
 }  // namespace
@@ -34,11 +48,16 @@ void TrainRun::check_monitor() const {
                 "'data.split={{validation=0.1}}'",
                 train.keep_best ? "keep = \"best\"" : "patience");
   }
-  if (fits(train.monitor, set.train)) return;
+  const auto [targets, metrics] =
+      monitored(set.train, train.loss, !trainer_->model().graph().heads().empty());
+  if (train.monitor == Metric::loss || std::ranges::find(metrics, train.monitor) != metrics.end()) {
+    return;
+  }
+  std::string names = "loss";
+  for (const Metric metric : metrics) names += fmt::format(", {}", name(metric));
   throw_error(ErrorKind::usage,
-              "train.monitor {}: is no metric of {}, whose targets are {}; use {}",
-              name(train.monitor), config_.data.name, set.train.has_values() ? "values" : "classes",
-              set.train.has_values() ? "loss, mse, mae or r2" : "loss, accuracy, f1 or auc");
+              "train.monitor {}: is no metric of {}, whose targets are {}; its metrics are {}",
+              name(train.monitor), config_.data.name, targets, names);
 }
 
 bool TrainRun::out_of_patience() const {
