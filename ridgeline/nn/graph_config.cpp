@@ -102,8 +102,10 @@ class GraphReader {
     }
     const std::vector<std::string_view> views(known.begin(), known.end());
     const std::string near = nearest(name, views);
-    table.fail(key, fmt::format("no layer has the name {}{}", quote(name),
-                                near.empty() ? "" : fmt::format("; did you mean '{}'?", near)));
+    table.fail(key,
+               fmt::format("no layer before this has the name {}{}; known: {}", quote(name),
+                           near.empty() ? "" : fmt::format("; did you mean '{}'?", near),
+                           known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))));
   }
 
   // Appends the layers of a list and returns the number of the last. The list's elements are added

@@ -111,9 +111,12 @@ Outline outline(const Graph& graph, const Shape& input) {
         found.params.emplace_back(fmt::format("{}.{}", each.path, spec.suffix), std::move(spec));
       }
     } catch (const Error& error) {
-      throw_error(ErrorKind::usage, "{} with {} {}: {}", graph.label(int(i)),
-                  shapes.size() == 1 ? "input" : "inputs", describe_inputs(graph, each, shapes),
-                  error.what());
+      const bool residual = each.path.ends_with(".add");
+      throw_error(
+          ErrorKind::usage, "{} with {} {}: {}{}", graph.label(int(i)),
+          shapes.size() == 1 ? "input" : "inputs", describe_inputs(graph, each, shapes),
+          error.what(),
+          residual ? "; give the residual a shortcut, a list of layers to the same shape" : "");
     }
   }
   found.first_param.push_back(found.params.size());

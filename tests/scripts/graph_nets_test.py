@@ -66,6 +66,8 @@ def policy():
     assert "named twice" in said, said
     said = train(config, "no", "model.layers.2.out=7", code=2)
     assert "heads compare with 8 numbers" in said, said
+    said = train(config, "no", "model.heads.1.layer=worth", code=2)
+    assert "'worth'; known: logits, state, value" in said, said
 
 
 def several_inputs():
@@ -136,6 +138,26 @@ optimizer = { type = "adam", lr = 0.01 }
     assert b'"1.weight"' in head and b'"4.weight"' not in head
 
 
+def residual():
+    """A block whose layers change the shape needs a shortcut, as the message says."""
+    noise = np.random.default_rng(4)
+    np.savez("images.npz", x=noise.normal(size=(40, 3, 6, 6)).astype(np.float32), y=noise.integers(0, 4, 40))
+    pathlib.Path("residual.toml").write_text("""
+[data]
+train = "images.npz"
+target = "y"
+[model]
+layers = [
+  { type = "residual", layers = [{ type = "conv2d", out = 5, kernel = 3, padding = 1 }] },
+  { type = "flatten" },
+  { type = "linear", out = 4 },
+]
+""")
+    said = train("residual.toml", "residual", code=2)
+    assert "[5, 6, 6] and the input [3, 6, 6]" in said and "give the residual a shortcut" in said, said
+    train("residual.toml", "residual", 'model.layers.0.shortcut=[{ type = "conv2d", out = 5, kernel = 1 }]', "train.epochs=1")
+
+
 def wavenet():
     text = "the quick brown fox jumps over the lazy dog. " * 60
     pathlib.Path("fox.txt").write_text(text)
@@ -162,6 +184,7 @@ def main():
         policy()
         several_inputs()
         shared_weights()
+        residual()
         wavenet()
         onnx()
         os.chdir("/")

@@ -34,6 +34,7 @@ constexpr Sizes kSizes[] = {
     {19, 35, 3, 5, {true, true, true, true}},  // more timesteps than threads start at once
     {1, 33, 2, 17, {true, false, false, true}},
     {2, 17, 33, 100, {true, true, true, true}},
+    {3, 131, 5, 18, {true, true, false, true}},  // several chunks per thread
 };
 
 class RnnCase {

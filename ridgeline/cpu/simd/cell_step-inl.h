@@ -83,29 +83,48 @@ inline void look_ahead(const CellArgs& a, int64_t steps, float* ahead) {
   gates(a.cell) == 4 ? look_ahead_gates<4>(a, steps, ahead) : look_ahead_gates<3>(a, steps, ahead);
 }
 
-template <int kSamples>
-HWY_NOINLINE void lstm_units(const CellArgs& a, const float* w, int64_t unit, int64_t first) {
+// Computes the states of a vector of units from the sums of sample `at`.
+HWY_INLINE void finish_lstm(const CellArgs& a, int64_t unit, int64_t at, Vec<float> sum_i,
+                            Vec<float> sum_f, Vec<float> sum_g, Vec<float> sum_o) {
+  const Tag<float> d;
+  const int64_t left = a.hidden - unit, place = at * a.hidden + unit;
+  const auto i = gate_sigmoid(d, sum_i), f = gate_sigmoid(d, sum_f);
+  const auto g = gate_tanh(d, sum_g), o = gate_sigmoid(d, sum_o);
+  const auto before = a.c != nullptr ? load_part(a.c + place, left) : hn::Zero(d);
+  const auto c = hn::MulAdd(f, before, hn::Mul(i, g));
+  store_part(c, a.c_next + place, left);
+  store_part(hn::Mul(o, gate_tanh(d, c)), a.y + at * a.y_stride + unit, left);
+}
+
+// The third gate's sums of input and state are apart.
+HWY_INLINE void finish_gru(const CellArgs& a, int64_t unit, int64_t at, Vec<float> sum_r,
+                           Vec<float> sum_z, Vec<float> of_input, Vec<float> of_state) {
   const Tag<float> d;
   const int64_t left = a.hidden - unit;
+  const auto r = gate_sigmoid(d, sum_r), z = gate_sigmoid(d, sum_z);
+  const auto n = gate_tanh(d, hn::MulAdd(r, of_state, of_input));
+  const float* before = a.h != nullptr ? a.h + at * a.h_stride + unit : nullptr;
+  const auto h = before != nullptr ? load_part(before, left) : hn::Zero(d);
+  // (1 - z) n + z h
+  const auto y = hn::MulAdd(z, h, hn::NegMulAdd(z, n, n));
+  store_part(y, a.y + at * a.y_stride + unit, left);
+}
+
+template <int kSamples>
+HWY_NOINLINE void lstm_units(const CellArgs& a, const float* w, int64_t unit, int64_t first) {
   Vec<float> acc[kSamples][4];
   w = begin_sums(a, w, unit, first, acc);
   add_state(a, w, first, acc);
   RIDGELINE_UNROLL
   for (int s = 0; s < kSamples; ++s) {
-    const int64_t at = (first + s) * a.hidden + unit;
-    const auto i = gate_sigmoid(d, acc[s][0]), f = gate_sigmoid(d, acc[s][1]);
-    const auto g = gate_tanh(d, acc[s][2]), o = gate_sigmoid(d, acc[s][3]);
-    const auto before = a.c != nullptr ? load_part(a.c + at, left) : hn::Zero(d);
-    const auto c = hn::MulAdd(f, before, hn::Mul(i, g));
-    store_part(c, a.c_next + at, left);
-    store_part(hn::Mul(o, gate_tanh(d, c)), a.y + (first + s) * a.y_stride + unit, left);
+    finish_lstm(a, unit, first + s, acc[s][0], acc[s][1], acc[s][2], acc[s][3]);
   }
 }
 
 template <int kSamples>
 HWY_NOINLINE void gru_units(const CellArgs& a, const float* w, int64_t unit, int64_t first) {
   const Tag<float> d;
-  const int64_t lanes = int64_t(hn::Lanes(d)), left = a.hidden - unit;
+  const int64_t lanes = int64_t(hn::Lanes(d));
   Vec<float> acc[kSamples][3], of_input[kSamples];
   const auto b_hn = hn::Load(d, w + 3 * lanes);
   w = begin_sums(a, w, unit, first, acc);
@@ -117,14 +136,83 @@ HWY_NOINLINE void gru_units(const CellArgs& a, const float* w, int64_t unit, int
   add_state(a, w, first, acc);
   RIDGELINE_UNROLL
   for (int s = 0; s < kSamples; ++s) {
-    const auto r = gate_sigmoid(d, acc[s][0]), z = gate_sigmoid(d, acc[s][1]);
-    const auto n = gate_tanh(d, hn::MulAdd(r, acc[s][2], of_input[s]));
-    const float* before = a.h != nullptr ? a.h + (first + s) * a.h_stride + unit : nullptr;
-    const auto h = before != nullptr ? load_part(before, left) : hn::Zero(d);
-    // (1 - z) n + z h
-    const auto y = hn::MulAdd(z, h, hn::NegMulAdd(z, n, n));
-    store_part(y, a.y + (first + s) * a.y_stride + unit, left);
+    finish_gru(a, unit, first + s, acc[s][0], acc[s][1], of_input[s], acc[s][2]);
   }
+}
+
+// Samples of a tile of a timestep for many samples, whose sums stay in registers while the weights
+// of a vector of units pass.
+constexpr int kCellRows = kManyRegisters ? 6 : 2;
+
+// Computes samples [first, first + kRows). The functions run on sums from memory, so that one copy
+// of them serves all rows.
+template <CellKind kCell, int kRows>
+HWY_NOINLINE void cell_tile(const CellArgs& a, const float* w, int64_t unit, int64_t first) {
+  const Tag<float> d;
+  constexpr int kGates = int(gates(kCell));
+  constexpr int64_t kLanes = int64_t(hn::MaxLanes(Tag<float>()));
+  const int64_t lanes = int64_t(hn::Lanes(d)), row = kGates * lanes;
+  HWY_ALIGN float sums[kRows][4][kLanes];
+  Vec<float> acc[kRows][kGates];
+  RIDGELINE_UNROLL
+  for (int m = 0; m < kRows; ++m) {
+    RIDGELINE_UNROLL
+    for (int g = 0; g < kGates; ++g) acc[m][g] = hn::Load(d, w + g * lanes);
+  }
+  const auto b_hn = hn::Load(d, w + 3 * lanes);
+  w += 4 * lanes;
+  accumulate<kRows, kGates, Along::k, float>(a.in, a.x + first * a.x_stride, a.x_stride, w, row,
+                                             acc);
+  if constexpr (kCell == CellKind::gru) {
+    RIDGELINE_UNROLL
+    for (int m = 0; m < kRows; ++m) {
+      hn::Store(acc[m][2], d, sums[m][3]);
+      acc[m][2] = b_hn;
+    }
+  }
+  if (a.h != nullptr) {
+    accumulate<kRows, kGates, Along::k, float>(a.hidden, a.h + first * a.h_stride, a.h_stride,
+                                               w + a.in * row, row, acc);
+  }
+  RIDGELINE_UNROLL
+  for (int m = 0; m < kRows; ++m) {
+    RIDGELINE_UNROLL
+    for (int g = 0; g < kGates; ++g) hn::Store(acc[m][g], d, sums[m][g]);
+  }
+  for (int m = 0; m < kRows; ++m) {
+    const auto sum = [&](int g) HWY_ATTR { return hn::Load(d, sums[m][g]); };
+    if constexpr (kCell == CellKind::gru) {
+      finish_gru(a, unit, first + m, sum(0), sum(1), sum(3), sum(2));
+    } else {
+      finish_lstm(a, unit, first + m, sum(0), sum(1), sum(2), sum(3));
+    }
+  }
+}
+
+template <CellKind kCell>
+void cell_step_many_of(const CellArgs& a) {
+  const int64_t lanes = int64_t(hn::Lanes(Tag<float>())), size = cell_panel(a.cell, a.in, a.hidden);
+  const int64_t panels = (a.hidden + lanes - 1) / lanes;
+  const int64_t tiles = (a.samples + kCellRows - 1) / kCellRows;
+  for (int64_t i = 0; i < panels; ++i) {
+    const int64_t panel = a.backward ? panels - 1 - i : i;
+    const float* w = a.packed + panel * size;
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      const int64_t first = a.samples * tile / tiles, end = a.samples * (tile + 1) / tiles;
+      // A tile that is shorter still computes some samples of its neighbour again.
+      if (end - first == kCellRows) {
+        cell_tile<kCell, kCellRows>(a, w, panel * lanes, first);
+      } else {
+        cell_tile<kCell, kCellRows - 1>(a, w, panel * lanes,
+                                        std::max<int64_t>(0, end - (kCellRows - 1)));
+      }
+    }
+  }
+}
+
+inline void cell_step_many(const CellArgs& a) {
+  a.cell == CellKind::lstm ? cell_step_many_of<CellKind::lstm>(a)
+                           : cell_step_many_of<CellKind::gru>(a);
 }
 
 inline int64_t packed_cell(CellKind cell, int64_t in, int64_t hidden) {

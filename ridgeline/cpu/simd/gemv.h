@@ -53,6 +53,8 @@ struct CellArgs {
   int64_t ahead_stride = 0;
 };
 
+inline constexpr int64_t kLeastCellSamples = 8;
+
 struct GemvFunctions {
   int64_t (*packed)(int64_t depth, int64_t out);  // floats
   // w[out][in] and more_w[out][more_in] (null: none); biases are added up, null for zeros.
@@ -70,6 +72,9 @@ struct GemvFunctions {
   void (*pack_cell)(CellKind cell, int64_t in, int64_t hidden, const float* w_ih, const float* w_hh,
                     const float* b_ih, const float* b_hh, float* packed);
   void (*step)(const CellArgs&);
+  // The same timestep for kLeastCellSamples or more, which stay in registers by sixes. y must not
+  // overlap h, nor c_next c.
+  void (*step_many)(const CellArgs&);
   // Multiplies several timesteps' inputs, x[samples][steps][in], by their weights, which are then
   // read once for all of them: ahead[samples][ahead_stride], whose rows hold `steps` times
   // packed_ahead floats. A sum equals that of the step bit for bit.

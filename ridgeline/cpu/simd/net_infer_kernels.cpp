@@ -135,9 +135,9 @@ KernelTable net_infer_kernels() {
     };
     return one;
   };
-  return computing_in(kFloatOnly,
-                      {kernel("cpu.net_infer.simd", NetTeam::caller),
-                       kernel("cpu.net_infer.threads", NetTeam::all_threads), net_batch_kernel()});
+  return computing_in(kFloatOnly, {kernel("cpu.net_infer.simd", NetTeam::caller),
+                                   kernel("cpu.net_infer.threads", NetTeam::all_threads),
+                                   net_batch_kernel(), rnn_infer_kernel()});
 }
 
 }  // namespace ridgeline::cpu::simd

@@ -8,5 +8,7 @@ namespace ridgeline::cpu::simd {
 KernelTable net_infer_kernels();
 // Part of net_infer_kernels: perceptrons for a batch.
 Kernel net_batch_kernel();
+// LSTM and GRU layers for a batch.
+Kernel rnn_infer_kernel();
 
 }  // namespace ridgeline::cpu::simd
