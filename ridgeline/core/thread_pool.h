@@ -2,11 +2,14 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <thread>
 #include <type_traits>
 #include <vector>
 
 namespace ridgeline {
+
+class ThreadStage;
 
 // The number of threads this process may use: the affinity mask, limited by the cgroup's CPU quota.
 int available_threads();
@@ -30,6 +33,11 @@ constexpr Range split(int64_t count, int thread, int threads, int64_t grain = 1)
 // A pool of threads that run one function together. The caller is thread 0. Between regions the
 // others spin briefly, then sleep, so that back-to-back regions cost about a microsecond and an
 // idle pool costs nothing. One region runs at a time; functions must not throw.
+//
+// On a busy machine a thread that the scheduler has taken off its processor would hold up all
+// others at their next barrier. When that happens, fewer system threads run the regions for a
+// while: each takes the parts of several threads in turn, from barrier to barrier, on a stack for
+// each. What a region computes does not depend on who runs its parts.
 class ThreadPool {
  public:
   explicit ThreadPool(int threads);
@@ -66,17 +74,37 @@ class ThreadPool {
   // Called inside a region; returns when every thread of the pool has called it.
   void barrier();
 
+  // Called inside a region, repeatedly, by a thread that waits for others without a barrier: they
+  // may be other parts of its own system thread.
+  void yield();
+
+  // How many system threads run the next region. set_runners() fixes it, for tests; false if this
+  // build or the system does not allow fewer than size().
+  int runners() const { return runners_; }
+  bool set_runners(int runners);
+
  private:
   using Entry = void (*)(void* context, int thread);
+  class Crowd;  // how often the scheduler holds up threads that the caller waits for
   void launch(Entry entry, void* context);
-  void worker(int thread);
+  void play(int runner);  // runs this runner's parts of the region
+  void worker(int runner);
+  void meet(int runner);  // the barrier of the runners
+  template <typename T>
+  void wait(std::atomic<T>& atomic, T old, int runner);
+  bool change_runners(int runners);
   void stop();  // ends and joins the threads
 
   const int size_;
   Entry entry_ = nullptr;
   void* context_ = nullptr;
+  int cpu_ = -1;  // of the caller when the region began; negative: unknown
   bool stop_ = false;
-  alignas(64) std::atomic<uint32_t> generation_{0};
+  bool held_up_ = false;  // the scheduler held up a worker that the caller waited for
+  int runners_;
+  std::vector<std::unique_ptr<ThreadStage>> stages_;  // by runner, made when first needed
+  std::unique_ptr<Crowd> crowd_;
+  alignas(64) std::atomic<uint32_t> generation_{0};  // of regions, and their runners
   alignas(64) std::atomic<int> running_{0};
   alignas(64) std::atomic<int> arrived_{0};
   alignas(64) std::atomic<uint32_t> phase_{0};

@@ -21,7 +21,7 @@ constexpr double kTie = 0.02;
 
 // A kept plan whose time differs by more than this factor was chosen in another state of the
 // machine (busy then, or busy now). Smaller differences are noise of the clock and the threads.
-constexpr double kStaleFactor = 2;
+constexpr double kStaleFactor = 1.5;
 constexpr double kStaleSeconds = 50e-6;
 
 [[noreturn]] void throw_uncovered(const Program& program, const Options& options,

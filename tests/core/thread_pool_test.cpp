@@ -3,10 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cfenv>
 #include <chrono>
 #include <cstdlib>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -86,6 +89,130 @@ TEST_P(ThreadPools, SleepingThreadsWake) {
   }
   EXPECT_EQ(calls, 3 * pool.size());
   EXPECT_EQ(after, 3 * pool.size());
+}
+
+// On a busy machine fewer system threads take the parts of all threads. A region of these computes
+// the same, barrier by barrier; the parts of a system thread begin and end at different times.
+TEST_P(ThreadPools, FewerRunnersComputeTheSame) {
+  ThreadPool pool(GetParam());
+  const int size = pool.size();
+  for (const int runners : {1, 2, size - 1, size, 1}) {
+    if (runners < 1 || runners > size) continue;
+    if (!pool.set_runners(runners)) GTEST_SKIP() << "this build does not switch stacks";
+    ASSERT_EQ(pool.runners(), runners);
+    std::vector<int> slot(size_t(size), 0);
+    std::vector<std::thread::id> ids(slot.size());
+    std::atomic<int> wrong = 0, ended = 0;
+    for (int region = 0; region < 20; ++region) {
+      pool.run([&](int thread) {
+        ids[size_t(thread)] = std::this_thread::get_id();
+        for (int phase = 1; phase <= region; ++phase) {
+          slot[size_t(thread)] = phase;
+          pool.barrier();
+          for (const int value : slot) wrong += value != phase;
+          pool.barrier();
+        }
+        ++ended;
+      });
+      ASSERT_EQ(ended, (region + 1) * size);
+    }
+    EXPECT_EQ(wrong, 0);
+    EXPECT_EQ(int(std::set(ids.begin(), ids.end()).size()), runners);
+    EXPECT_EQ(ids[0], std::this_thread::get_id());
+  }
+}
+
+// A thread that waits for another without a barrier lets the others of its system thread go on.
+TEST_P(ThreadPools, YieldLetsTheOthersGoOn) {
+  ThreadPool pool(GetParam());
+  for (const int runners : {1, 2, pool.size()}) {
+    if (runners > pool.size()) continue;
+    if (!pool.set_runners(runners)) GTEST_SKIP() << "this build does not switch stacks";
+    std::atomic<int> next = pool.size() - 1;  // the last thread is the first to be allowed
+    pool.run([&](int thread) {
+      while (next != thread) pool.yield();
+      --next;
+      pool.barrier();
+    });
+    EXPECT_EQ(next, -1);
+  }
+}
+
+// The rounding mode, like any state of a system thread, is that of the part that set it.
+TEST(ThreadPool, PartsOfARunnerKeepTheirFloatingPointState) {
+  ThreadPool pool(3);
+  if (!pool.set_runners(1)) GTEST_SKIP() << "this build does not switch stacks";
+  const int modes[] = {FE_UPWARD, FE_DOWNWARD, FE_TONEAREST};
+  int wrong = 0;
+  pool.run([&](int thread) {
+    std::fesetround(modes[thread]);
+    for (int i = 0; i < 3; ++i) {
+      pool.barrier();
+      wrong += std::fegetround() != modes[thread];
+    }
+    std::fesetround(FE_TONEAREST);
+  });
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(std::fegetround(), FE_TONEAREST);
+}
+
+// A region inside a part of a region of another pool, both with fewer runners.
+TEST(ThreadPool, RunnersOfTwoPoolsDoNotMix) {
+  ThreadPool outer(3), inner(2);
+  if (!outer.set_runners(1) || !inner.set_runners(1)) GTEST_SKIP();
+  std::atomic<int> calls = 0;
+  outer.run([&](int) {
+    outer.barrier();
+    inner.run([&](int) {
+      inner.barrier();
+      ++calls;
+    });
+    outer.barrier();
+  });
+  EXPECT_EQ(calls, 6);
+}
+
+// A worker that shares its processor with a busy thread holds its caller up; the caller then runs
+// the regions alone, each in much less than a slice of the scheduler's time.
+TEST(ThreadPool, ACallerDoesNotWaitForAWorkerWithoutAProcessor) {
+  cpu_set_t all;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(all), &all), 0);
+  if (CPU_COUNT(&all) < 2) GTEST_SKIP() << "wants two processors";
+  if (access("/proc/self/schedstat", R_OK) != 0) GTEST_SKIP() << "the system counts no delays";
+  ThreadPool watched(2);
+  if (!ThreadPool(2).set_runners(1)) GTEST_SKIP() << "this build does not switch stacks";
+  int cpu = 0;
+  while (!CPU_ISSET(size_t(cpu), &all)) ++cpu;
+  cpu_set_t one, others = all;
+  CPU_ZERO(&one);
+  CPU_SET(size_t(cpu), &one);
+  CPU_CLR(size_t(cpu), &others);
+  watched.run([&](int thread) { sched_setaffinity(0, sizeof(one), thread == 0 ? &others : &one); });
+  std::atomic<bool> end = false;
+  std::vector<std::thread> busy;
+  for (int i = 0; i < 3; ++i) {
+    busy.emplace_back([&] {
+      sched_setaffinity(0, sizeof(one), &one);
+      while (!end) {
+      }
+    });
+  }
+  using Clock = std::chrono::steady_clock;
+  const auto deadline = Clock::now() + std::chrono::seconds(20);
+  bool alone = false;
+  while (!alone && Clock::now() < deadline) {
+    watched.run([&](int) { watched.barrier(); });
+    alone = watched.runners() == 1;
+  }
+  end = true;
+  for (std::thread& thread : busy) thread.join();
+  EXPECT_TRUE(alone);
+  // Without others it takes its worker back.
+  const auto again = Clock::now() + std::chrono::seconds(20);
+  while (watched.runners() == 1 && Clock::now() < again)
+    watched.run([&](int) { watched.barrier(); });
+  EXPECT_EQ(watched.runners(), 2);
+  sched_setaffinity(0, sizeof(all), &all);
 }
 
 TEST_P(ThreadPools, MayEndUnused) {

@@ -230,6 +230,19 @@ TYPED_TEST(SimdMlpStep, IsBitwiseRepeatable) {
   }
 }
 
+// On a busy machine one system thread may run the parts of all.
+TYPED_TEST(SimdMlpStep, IsTheSameWithFewerSystemThreads) {
+  using T = TypeParam;
+  ThreadPool pool(3), shared(3);
+  if (!shared.set_runners(1)) GTEST_SKIP() << "this build does not switch stacks";
+  for (const Net& net : kNets) {
+    Trial<T> once(net), again(net);
+    once.run(pool, net.n);
+    again.run(shared, net.n);
+    EXPECT_EQ(once.weights(), again.weights());
+  }
+}
+
 // The last batch of an epoch is smaller than the step was made for: some threads have no samples.
 TYPED_TEST(SimdMlpStep, TakesSmallerBatches) {
   using T = TypeParam;

@@ -33,6 +33,7 @@ TEST_P(TableWalk, EveryCpuKernelAgreesWithTheOracle) {
     for (const Case& c : long_conv_cases(dtype)) walk(c, table, *runtime, exercised);
     if (!is_half(precision)) {
       for (const Case& c : tall_training_cases(dtype)) walk(c, table, *runtime, exercised);
+      for (const Case& c : normed_training_cases(dtype)) walk(c, table, *runtime, exercised);
       for (const Case& c : long_recurrent_cases(dtype)) walk(c, table, *runtime, exercised);
       for (const Case& c : image_net_cases(dtype)) {  // of several layers that a kernel may fuse
         if (c.name.starts_with("residual") || c.name.starts_with("strided")) {
@@ -113,15 +114,16 @@ TEST(InferenceTable, LooksAtEachOpAFewTimes) {
   }
 }
 
-TEST(MlpKernels, AWholeStepMayUseAdamDropoutFloatsAndOtherLosses) {
+TEST(MlpKernels, AWholeStepMayUseAdamDropoutNormsFloatsAndOtherLosses) {
   const auto runtime = make_runtime(Device{}, 2);
   std::vector<Case> cases = training_cases(DType::fp32);
   for (Case& c : tall_training_cases(DType::fp32)) cases.push_back(std::move(c));
+  for (Case& c : normed_training_cases(DType::fp32)) cases.push_back(std::move(c));
   int taken = 0;
   for (const Case& c : cases) {
     const auto is = [&](const char* what) { return c.name.find(what) != std::string::npos; };
     const bool extra = is("adam") || is("dropout") || is("floats") || is("mse") || is("huber") ||
-                       is("entropy") || is("quantiles");
+                       is("entropy") || is("quantiles") || is("norm") || is("clipped");
     if (is("summed") || !extra) continue;
     for (const Kernel& kernel : all_kernels()) {
       if (kernel.name != "cpu.mlp_train.simd") continue;
@@ -130,7 +132,7 @@ TEST(MlpKernels, AWholeStepMayUseAdamDropoutFloatsAndOtherLosses) {
       EXPECT_EQ(cover.ops, c.program.ops.size()) << c.name << ": " << cover.reason;
     }
   }
-  EXPECT_GE(taken, 13);
+  EXPECT_GE(taken, 27);
 }
 
 // A CPU without AMX has no AMX kernels in its table, so they are also tested with the portable

@@ -60,6 +60,8 @@ Cases conv_inference_cases();
 Case inference_case(int64_t n, const std::vector<int64_t>& widths, DType dtype);
 // Training steps with more samples than a tile of a matrix product.
 Cases tall_training_cases(DType dtype);
+// Steps of perceptrons with norms behind their hidden layers, and with clipped gradients.
+Cases normed_training_cases(DType dtype);
 // All of the above except the tall and the wide ones.
 Cases all_cases(DType dtype);
 // Blocks of 1-D convolution networks for inference, with numbers of channels that the kernels

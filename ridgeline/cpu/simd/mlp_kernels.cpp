@@ -1,6 +1,5 @@
 #include <functional>
 #include <optional>
-#include <thread>
 
 #include "ridgeline/cpu/simd/mlp_memory.h"
 #include "ridgeline/cpu/simd/shared_step.h"
@@ -16,6 +15,8 @@ T input_scale(const MlpStepOps& ops) {
   return x.set.dtype == DType::uint8 && x.shift == 0 ? T(x.scale) : T(0);
 }
 
+double max_norm(const MlpStepOps& ops) { return ops.norm != nullptr ? ops.norm->max_norm : 0; }
+
 // Who computes a step: all threads of the pool or the caller alone, and with an engine the products
 // of wide layers by it.
 struct MlpTeam {
@@ -30,7 +31,7 @@ class MlpTrainStep final : public Step {
       : memory_(ops, binding),
         pool_(team.alone ? alone_ : cpu_runtime(binding.runtime()).pool()),
         step_(mlp_layers<T>(ops, &binding), ops.inputs->y.shape[0], pool_.size(),
-              mlp_loss_of(ops, &binding), team.engine, input_scale<T>(ops)) {
+              mlp_loss_of(ops, &binding), team.engine, input_scale<T>(ops), max_norm(ops)) {
     step_.bind(binding.workspace());
   }
 
@@ -48,7 +49,8 @@ class MlpTrainStep final : public Step {
   MlpStep<T> step_;
 };
 
-constexpr MlpStepExtras kExtras{.adam = true, .dropout = true, .floats = true, .losses = true};
+constexpr MlpStepExtras kExtras{
+    .adam = true, .dropout = true, .floats = true, .losses = true, .norm = true, .norms = true};
 
 // A step of more operations is always faster on several threads: these take 0.3 ms of one.
 constexpr double kMostAlone = 32e6;
@@ -61,8 +63,19 @@ Cover covers_mlp(const RemainingOps& rest, const MlpTeam& team = {}) {
   const DType dtype = ops.inputs->y.dtype;
   if (!takes(dtype)) return Cover::no("takes fp32 and fp64 only");
   if (engine != nullptr && dtype != DType::fp32) return Cover::no(kSplitsOnly);
+  if (ops.loss_scale) return Cover::no("the loss is scaled");
+  if (ops.norm != nullptr && (engine != nullptr || ops.norm->max_norm <= 0)) {
+    return Cover::no("clips no gradients");
+  }
   Cover cover = Cover::of(ops.ops);
   cover.skips = ops.inside;
+  for (const MlpStepOps::Layer& layer : ops.layers) {
+    if (engine != nullptr && layer.norm) return Cover::no("normalises no layers");
+    // Statistics of the batch are kept in the type of the products.
+    if (layer.norm.batch != nullptr && layer.norm.batch->running_mean.dtype != dtype) {
+      return Cover::no("wants running statistics in the type of the weights");
+    }
+  }
   double flops = 0;
   for (const MlpStepOps::Layer& layer : ops.layers) flops += 3 * layer.linear->flops();
   if (team.alone && flops > kMostAlone) return Cover::no("too much work for one thread");
@@ -70,7 +83,7 @@ Cover covers_mlp(const RemainingOps& rest, const MlpTeam& team = {}) {
   return with_type(dtype, [&](auto zero) {
     using T = decltype(zero);
     const MlpStep<T> step(mlp_layers<T>(ops, nullptr), ops.inputs->y.shape[0], threads,
-                          mlp_loss_of(ops, nullptr), engine, input_scale<T>(ops));
+                          mlp_loss_of(ops, nullptr), engine, input_scale<T>(ops), max_norm(ops));
     if (engine != nullptr && !step.splits()) return Cover::no("no layer is 32 wide a thread");
     cover.workspace = step.workspace_bytes();
     return cover;
@@ -126,8 +139,8 @@ class BalancedTrainStep final : public Step {
         MlpBatch<T> mine = batch;
         mine.order += rows.begin;
         scores_[size_t(thread)] = members_[size_t(thread)].contribute(
-            alone_, mine, rows.end - rows.begin, scale, [](const std::function<bool()>& done) {
-              while (!done()) std::this_thread::yield();
+            alone_, mine, rows.end - rows.begin, scale, [this](const std::function<bool()>& done) {
+              while (!done()) pool_->yield();
             });
         members_[size_t(thread)].update_part(iteration.sgd);
       });

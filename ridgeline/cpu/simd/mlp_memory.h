@@ -5,10 +5,44 @@
 
 #include "ridgeline/cpu/simd/kernel.h"
 #include "ridgeline/cpu/simd/mlp_step.h"
+#include "ridgeline/ops/grad_scale.h"
 #include "ridgeline/plan/mlp_step.h"
 
 // Helpers of the kernels that run a perceptron's whole training step.
 namespace ridgeline::cpu::simd {
+
+// Returns a normalisation with its weights and their state; without a binding, without memory.
+template <typename T>
+MlpNorm<T> mlp_norm(const MlpStepOps::Norm& ops, const Binding* binding) {
+  MlpNorm<T> norm;
+  if (!ops) return norm;
+  const auto memory = [&](const Value& value) {
+    return binding != nullptr && value ? binding->write(value).template as<T>() : nullptr;
+  };
+  norm.over = ops.batch != nullptr ? MlpNorm<T>::Over::batch : MlpNorm<T>::Over::sample;
+  norm.centred = ops.centred();
+  norm.epsilon = ops.epsilon();
+  norm.gamma = memory(ops.gamma());
+  norm.beta = memory(ops.beta());
+  if (ops.adam_gamma != nullptr) {
+    norm.m_gamma = memory(ops.adam_gamma->m);
+    norm.v_gamma = memory(ops.adam_gamma->v);
+  } else if (ops.sgd_gamma != nullptr) {
+    norm.m_gamma = memory(ops.sgd_gamma->m);
+  }
+  if (ops.adam_beta != nullptr) {
+    norm.m_beta = memory(ops.adam_beta->m);
+    norm.v_beta = memory(ops.adam_beta->v);
+  } else if (ops.sgd_beta != nullptr) {
+    norm.m_beta = memory(ops.sgd_beta->m);
+  }
+  if (ops.batch == nullptr) return norm;
+  norm.momentum = ops.batch->momentum;
+  norm.running_mean = memory(ops.batch->running_mean);
+  norm.running_var = memory(ops.batch->running_var);
+  if (binding != nullptr) norm.batches = binding->write(ops.batch->batches).template as<int64_t>();
+  return norm;
+}
 
 // Returns the layers with their weights and momenta; without a binding, without memory.
 template <typename T>
@@ -24,6 +58,7 @@ std::vector<MlpLayer<T>> mlp_layers(const MlpStepOps& ops, const Binding* bindin
     MlpLayer<T>& one = layers.emplace_back(
         MlpLayer<T>{linear.in(), linear.out(), act, memory(linear.w), memory(linear.b)});
     if (layer.dropout != nullptr) one.dropout = layer.dropout->mask;
+    one.norm = mlp_norm<T>(layer.norm, binding);
     if (layer.adam_w != nullptr) {
       one.use = GradientUse::adam;
       one.mw = memory(layer.adam_w->m);
@@ -89,6 +124,11 @@ class MlpStepMemory {
     if (ops.xent != nullptr) take_loss(*ops.xent, binding);
     if (ops.mse != nullptr) take_loss(*ops.mse, binding);
     if (ops.elementwise != nullptr) take_loss(*ops.elementwise, binding);
+    if (ops.norm != nullptr) {
+      max_norm_ = ops.norm->max_norm;
+      norm_ = binding.write(ops.norm->norm).as<double>();
+      clipped_ = binding.write(ops.norm->clipped).as<int64_t>();
+    }
     tick_ = binding.write(ops.tick->tick).as<int32_t>();
   }
 
@@ -103,6 +143,12 @@ class MlpStepMemory {
     const MlpScore score = step(batch_, n_, scale_, iteration_);
     loss_[tick] = scale_ * score.loss;
     if (correct_ != nullptr) correct_[tick] = score.correct;
+    if (norm_ != nullptr) {
+      GradScale scale{.clipped = *clipped_};
+      scale.update(score.squares, max_norm_, false, 0);
+      *norm_ = scale.norm;
+      *clipped_ = scale.clipped;
+    }
     *tick_ = tick + 1;
   }
 
@@ -124,6 +170,9 @@ class MlpStepMemory {
   const double* lr_;
   double* loss_;
   int32_t *correct_, *tick_;
+  double max_norm_ = 0;
+  double* norm_ = nullptr;  // null if gradients are not clipped
+  int64_t* clipped_ = nullptr;
 };
 
 }  // namespace ridgeline::cpu::simd

@@ -24,17 +24,27 @@ constexpr int64_t kFewClasses = 64;
 // than moving the cache lines of a shared one; more threads share it.
 constexpr int kMostCopies = 4;
 
+template <typename T>
+bool normalises_batch(const std::vector<MlpLayer<T>>& layers) {
+  return std::any_of(layers.begin(), layers.end(), [](const MlpLayer<T>& layer) {
+    return layer.norm.over == MlpNorm<T>::Over::batch;
+  });
+}
+
 }  // namespace
 
 template <typename T>
 MlpStep<T>::MlpStep(std::vector<MlpLayer<T>> layers, int64_t n_max, int threads,
-                    const MlpLoss& loss, const SplitEngine* engine, T input_scale)
+                    const MlpLoss& loss, const SplitEngine* engine, T input_scale, double max_norm)
     : layers_(std::move(layers)),
       loss_(loss),
       threads_(threads),
       engine_(engine),
       input_scale_(input_scale),
-      by_batch_(threads > 1 && n_max >= kRowsToShareBatch * threads),
+      by_batch_(threads > 1 && n_max >= kRowsToShareBatch * threads && !normalises_batch(layers_)),
+      max_norm_(max_norm),
+      late_(by_batch_ || max_norm > 0),
+      chunk_(normalises_batch(layers_) ? n_max : kChunk),
       few_classes_(layers_.back().out <= kFewClasses),
       copies_(by_batch_ || threads <= kMostCopies) {
   lay_out(n_max);
@@ -47,7 +57,8 @@ void MlpStep<T>::lay_out(int64_t n_max) {
     total += align_up(elements * size);
     return offset;
   };
-  const int64_t n = std::min(n_max, kChunk);
+  const int64_t n = std::min(n_max, chunk_);
+  const int64_t padded = panels_of<T>(n) * kPanel<T>;
   size_t& shared = shared_bytes_;
   size_t& copies = copies_ ? private_bytes_ : shared_bytes_;
   int64_t most_out = 0, most_in = 0;
@@ -65,7 +76,7 @@ void MlpStep<T>::lay_out(int64_t n_max) {
     o.dropped_panels = keeps_y ? take(shared, outputs) : o.y_panels;
     o.keep_panels = layer.drops() ? take(shared, outputs) : 0;
     o.x = take(copies, size_t(n * padded_ld<T>(layer.in)));
-    if (n_max > kSparseGradBlock || layer.use == GradientUse::adam || splits(l)) {
+    if (n_max > kSparseGradBlock || layer.use == GradientUse::adam || splits(l) || late_) {
       o.dw = take(shared, size_t(layer.in * layer.out));
       o.db = take(shared, size_t(layer.out));
     }
@@ -77,12 +88,22 @@ void MlpStep<T>::lay_out(int64_t n_max) {
       }
       o.blocks = take(private_bytes_, most, 1);
     }
+    if (layer.norm) {
+      o.norm_panels = take(shared, outputs);
+      o.dgamma = take(shared, size_t(layer.out));
+      o.dbeta = take(shared, size_t(layer.out));
+      const auto moments = size_t(std::max(padded, layer.out));
+      o.mean = take(private_bytes_, moments);
+      o.rstd = take(private_bytes_, moments);
+    }
     offsets_.push_back(o);
     most_out = std::max(most_out, layer.out);
     if (l > 0) most_in = std::max(most_in, layer.in);
   }
   part_elements_ = panel_elements<T>(n, most_in);
   parts_ = take(shared, 2 * size_t(team()) * part_elements_);
+  norm_parts_ = take(shared, 2 * size_t(team() * padded), sizeof(double));
+  norm_means_ = take(private_bytes_, 2 * size_t(padded));
   labels_ = take(private_bytes_, size_t(n), sizeof(int32_t));
   targets_ = take(private_bytes_, size_t(n * loss_.columns));
   const int64_t out = layers_.back().out;
@@ -94,6 +115,7 @@ void MlpStep<T>::lay_out(int64_t n_max) {
   private_bytes_ = align_up(private_bytes_, 4096);
   losses_ = take(workspace_bytes_, size_t(groups_of<T>(n_max)), sizeof(double));
   corrects_ = take(workspace_bytes_, size_t(groups_of<T>(n_max)), sizeof(int32_t));
+  squares_ = take(workspace_bytes_, size_t(threads_), sizeof(double));
   teams_ = workspace_bytes_;
   const size_t team_bytes = shared_bytes_ + size_t(team()) * private_bytes_;
   workspace_bytes_ += team_bytes * size_t(by_batch_ ? threads_ : 1);
@@ -193,9 +215,15 @@ void MlpStep<T>::forward(const Frame& f, const Member& m, const Chunk& c, size_t
   if (splits(l)) {
     split_forward(f, m, c, l, z);
   } else {
-    f.gemm.forward({layer.w, layer.b, input_panels(m, l), y, z, layer.in, layer.out, layer.act},
-                   rows, {0, c.n});
+    ForwardArgs<T> args{layer.w, layer.b, input_panels(m, l), y, z, layer.in, layer.out, layer.act};
+    if (layer.norm) {
+      args.y = m.ours(offsets_[l].norm_panels);
+      args.z = nullptr;
+      args.act = SimdActivation::none;
+    }
+    f.gemm.forward(args, rows, {0, c.n});
   }
+  if (layer.norm) normalise(f, m, c, l);
   if (layer.drops()) drop(f, m, c, l, rows);
   if (!copies_ && l + 1 < layers_.size()) {
     f.batch_kernels.from_panels(input_panels(m, l + 1), layer.out, m.ours(offsets_[l + 1].x),
@@ -251,6 +279,7 @@ void MlpStep<T>::run_chunk(const Frame& f, const Member& m, const Chunk& c) cons
     input_grad(f, m, c, l);
     weight_grad(f, m, c, l);
     combine(f, m, c, l);
+    if (layers_[l - 1].norm) norm_grad(f, m, c, l - 1);
   }
   weight_grad(f, m, c, 0);
 }
@@ -275,16 +304,19 @@ MlpScore MlpStep<T>::run(ThreadPool& pool, const MlpBatch<T>& batch, int64_t n, 
       rows = split(n, thread, threads_, kGroup<T>);
     }
     if (by_batch_ && rows.begin == rows.end) clear_gradients(member);
-    for (int64_t begin = rows.begin; begin < rows.end; begin += kChunk) {
+    for (int64_t begin = rows.begin; begin < rows.end; begin += chunk_) {
       if (begin > rows.begin) member.barrier();  // the previous chunk is still being read
-      const int64_t end = std::min(begin + kChunk, rows.end);
+      const int64_t end = std::min(begin + chunk_, rows.end);
       run_chunk(frame, member, {begin, end - begin, begin == rows.begin, end == rows.end});
     }
-    if (!by_batch_) return;
+    if (!late_) return;
     pool.barrier();
     update(frame, thread);
   });
   MlpScore score{};
+  for (int t = 0; max_norm_ > 0 && t < threads_; ++t) {
+    score.squares += reinterpret_cast<const double*>(workspace_ + squares_)[t];
+  }
   for (int64_t g = 0; g < groups_of<T>(n); ++g) {
     score.loss += reinterpret_cast<const double*>(workspace_ + losses_)[g];
     score.correct += reinterpret_cast<const int32_t*>(workspace_ + corrects_)[g];

@@ -26,6 +26,24 @@ enum class GradientUse : uint8_t {
   stored,
 };
 
+// A normalisation of a layer's outputs before the activation, over the outputs of a sample or over
+// the batch, with its weights and their optimizer's state.
+template <typename T>
+struct MlpNorm {
+  enum class Over : uint8_t { none, sample, batch };
+  Over over = Over::none;
+  bool centred = true;
+  double epsilon = 0;
+  T *gamma = nullptr, *beta = nullptr;  // [out], each may be null
+  T *m_gamma = nullptr, *m_beta = nullptr, *v_gamma = nullptr, *v_beta = nullptr;
+  // The following are for the batch.
+  double momentum = 0;
+  T *running_mean = nullptr, *running_var = nullptr;  // [out]
+  int64_t* batches = nullptr;
+
+  explicit operator bool() const { return over != Over::none; }
+};
+
 template <typename T>
 struct MlpLayer {
   int64_t in, out;
@@ -38,6 +56,7 @@ struct MlpLayer {
   T* vw = nullptr;  // Adam's second momentum
   T* vb = nullptr;
   DropoutMask dropout{.p = 0};  // of the activation's output
+  MlpNorm<T> norm{};            // not of the last
 
   bool drops() const { return dropout.p > 0; }
 };
@@ -61,8 +80,9 @@ struct MlpIteration {
 };
 
 struct MlpScore {
-  double loss;      // sum over the batch, not scaled
-  int32_t correct;  // samples whose largest logit is first reached at the label
+  double loss;         // sum over the batch, not scaled
+  int32_t correct;     // samples whose largest logit is first reached at the label
+  double squares = 0;  // with a max_norm: the sum of the squares of all gradients
 };
 
 // One step of a multilayer perceptron, by SGD or Adam, as one parallel region: gather, forward,
@@ -78,15 +98,18 @@ struct MlpScore {
 //   Large batches: a thread takes its own samples through the whole net; only the
 //   gradients of the weights are added up at the end.
 // In both cases a long batch passes through in chunks whose activations stay in cache, so scratch
-// does not grow with it.
+// does not grow with it. Only with a normalisation over the batch it is a single chunk, whose
+// weights the threads divide.
 template <typename T>
 class MlpStep {
  public:
   // Takes batches of up to `n_max` samples, on `threads` threads. Layer l's `in` is layer l-1's
-  // `out`. With an engine (fp32; no GradientUse::stored), split_product.h computes the products of
-  // wide layers. `input_scale` is that of samples that are bytes with a shift of 0; else 0.
+  // `out`. With an engine (fp32; no norms, no GradientUse::stored), split_product.h computes the
+  // products of wide layers. `input_scale` is that of samples that are bytes with a shift of 0;
+  // else 0. `max_norm` clips the gradients by the norm over all of them (GlobalNorm; neither with
+  // an engine nor with GradientUse::stored); 0: it does not.
   MlpStep(std::vector<MlpLayer<T>> layers, int64_t n_max, int threads, const MlpLoss& loss = {},
-          const SplitEngine* engine = nullptr, T input_scale = 0);
+          const SplitEngine* engine = nullptr, T input_scale = 0, double max_norm = 0);
 
   // Whether the engine computes the products of any layer.
   bool splits() const;
@@ -109,6 +132,9 @@ class MlpStep {
     size_t dropped_panels, keep_panels;    // y after dropout; 0 or the factor of each
     size_t x, dw, db;                      // x: batch-major input, one copy per thread or shared
     size_t blocks;                         // for SplitLayer
+    // Of a norm: its input, the gradients of its weights, and the moments of the samples or of the
+    // own outputs.
+    size_t norm_panels, dgamma, dbeta, mean, rstd;
   };
 
   struct GradientParts {  // as in SgdArgs
@@ -132,6 +158,8 @@ class MlpStep {
   void gather(const Frame& f, const Member& m, const Chunk& c) const;
   void forward(const Frame& f, const Member& m, const Chunk& c, size_t l) const;
   void drop(const Frame& f, const Member& m, const Chunk& c, size_t l, Range rows) const;
+  void normalise(const Frame& f, const Member& m, const Chunk& c, size_t l) const;
+  void norm_grad(const Frame& f, const Member& m, const Chunk& c, size_t l) const;
   void loss(const Frame& f, const Member& m, const Chunk& c) const;
   void input_grad(const Frame& f, const Member& m, const Chunk& c, size_t l) const;
   void combine(const Frame& f, const Member& m, const Chunk& c, size_t l) const;
@@ -141,6 +169,9 @@ class MlpStep {
   void run_chunk(const Frame& f, const Member& m, const Chunk& c) const;
   void clear_gradients(const Member& m) const;
   void update(const Frame& f, int thread) const;
+  template <typename F>
+  void each_tensor(F f) const;
+  T clip(const Frame& f, int thread) const;
 
   std::vector<MlpLayer<T>> layers_;
   MlpLoss loss_;
@@ -148,13 +179,17 @@ class MlpStep {
   const SplitEngine* engine_;
   T input_scale_;     // of samples that are bytes with a shift of 0; else 0
   bool by_batch_;     // threads divide the batch, not the weights
+  double max_norm_;   // 0: gradients are not clipped
+  bool late_;         // weights are updated when all gradients are complete
+  int64_t chunk_;     // the most samples of a chunk
   bool few_classes_;  // threads divide the last layer by samples, not by rows of w
   bool copies_;       // each thread keeps its own batch-major inputs
   std::vector<Offsets> offsets_;
   size_t x_panels_ = 0, parts_ = 0, part_elements_ = 0, labels_ = 0, sparse_ = 0;
+  size_t norm_parts_ = 0, norm_means_ = 0;
   size_t targets_ = 0, loss_rows_ = 0, loss_weights_ = 0;
   size_t shared_bytes_ = 0, private_bytes_ = 0;  // of a team, of each of its members
-  size_t losses_ = 0, corrects_ = 0, teams_ = 0, workspace_bytes_ = 0;
+  size_t losses_ = 0, corrects_ = 0, squares_ = 0, teams_ = 0, workspace_bytes_ = 0;
   std::byte* workspace_ = nullptr;
 };
 

@@ -4,6 +4,7 @@
 #include "ridgeline/cpu/simd/batch.h"
 #include "ridgeline/cpu/simd/mlp_step.h"
 #include "ridgeline/cpu/simd/mlp_step_team.h"
+#include "ridgeline/ops/grad_scale.h"
 
 namespace ridgeline::cpu::simd {
 namespace {
@@ -151,7 +152,7 @@ void MlpStep<T>::weight_grad(const Frame& f, const Member& m, const Chunk& c, si
   args.last = c.last;
   args.sparse = layer.act == ActivationKind::relu;
   args.sparse_scratch = m.ours(sparse_);
-  args.update = !by_batch_ && layer.use == GradientUse::sgd;
+  args.update = !late_ && layer.use == GradientUse::sgd;
   args.sgd = f.iteration.sgd;
   args.w = layer.w;
   args.b = layer.b;
@@ -163,7 +164,7 @@ void MlpStep<T>::weight_grad(const Frame& f, const Member& m, const Chunk& c, si
   }
   const bool adam_follows = layer.use == GradientUse::adam;
   const bool partial_sums = args.update && c.n > kSparseGradBlock;
-  if (by_batch_ || !c.last || !(adam_follows || partial_sums)) {
+  if (late_ || !c.last || !(adam_follows || partial_sums)) {
     f.gemm.weight_grad(args, rows, columns);
     return;
   }
@@ -204,34 +205,88 @@ void MlpStep<T>::clear_gradients(const Member& m) const {
   for (size_t l = 0; l < layers_.size(); ++l) {
     std::fill_n(m.ours(offsets_[l].dw), layers_[l].in * layers_[l].out, T(0));
     std::fill_n(m.ours(offsets_[l].db), layers_[l].out, T(0));
+    if (!layers_[l].norm) continue;
+    std::fill_n(m.ours(offsets_[l].dgamma), layers_[l].out, T(0));
+    std::fill_n(m.ours(offsets_[l].dbeta), layers_[l].out, T(0));
+  }
+}
+
+// Calls f(layer, offset of the gradient, elements, w, mw, vw, factor of the gradient).
+template <typename T>
+template <typename F>
+void MlpStep<T>::each_tensor(F f) const {
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    const MlpLayer<T>& layer = layers_[l];
+    const Offsets& o = offsets_[l];
+    const T scale = l == 0 && splits(l) && input_scale_ != 0 ? input_scale_ : T(1);
+    f(layer, o.dw, layer.in * layer.out, layer.w, layer.mw, layer.vw, scale);
+    if (layer.b != nullptr) f(layer, o.db, layer.out, layer.b, layer.mb, layer.vb, T(1));
+    const MlpNorm<T>& norm = layer.norm;
+    if (norm.gamma != nullptr) {
+      f(layer, o.dgamma, layer.out, norm.gamma, norm.m_gamma, norm.v_gamma, T(1));
+    }
+    if (norm.beta != nullptr) {
+      f(layer, o.dbeta, layer.out, norm.beta, norm.m_beta, norm.v_beta, T(1));
+    }
   }
 }
 
 // Adds up the gradients of the members that took samples of the batch, and updates the weights.
 template <typename T>
 void MlpStep<T>::update(const Frame& f, int thread) const {
+  const T factor = max_norm_ > 0 ? clip(f, thread) : T(1);
+  const int parts = by_batch_ && max_norm_ == 0 ? threads_ : 1;
   const int64_t stride = int64_t((shared_bytes_ + private_bytes_) / sizeof(T));
   const std::byte* first = workspace_ + teams_;
-  const auto use = [&](size_t l, size_t parts, T* w, T* mw, T* vw, int64_t count, T scale) {
-    use_gradient(f, layers_[l], {reinterpret_cast<const T*>(first + parts), threads_, stride}, 0, w,
-                 mw, vw, split(count, thread, threads_, kGroup<T>), scale);
-  };
-  for (size_t l = 0; l < layers_.size(); ++l) {
-    const MlpLayer<T>& layer = layers_[l];
-    const T scale = l == 0 && splits(l) && input_scale_ != 0 ? input_scale_ : T(1);
-    use(l, offsets_[l].dw, layer.w, layer.mw, layer.vw, layer.in * layer.out, scale);
-    if (layer.b != nullptr) use(l, offsets_[l].db, layer.b, layer.mb, layer.vb, layer.out, T(1));
-  }
+  each_tensor(
+      [&](const MlpLayer<T>& layer, size_t grads, int64_t count, T* w, T* mw, T* vw, T scale) {
+        use_gradient(f, layer, {reinterpret_cast<const T*>(first + grads), parts, stride}, 0, w, mw,
+                     vw, split(count, thread, threads_, kGroup<T>), scale * factor);
+      });
+}
+
+// Adds up the gradients in place of the first member's, and returns their factor.
+template <typename T>
+T MlpStep<T>::clip(const Frame& f, int thread) const {
+  const int64_t stride = int64_t((shared_bytes_ + private_bytes_) / sizeof(T));
+  double squares = 0;
+  each_tensor([&](const MlpLayer<T>&, size_t grads, int64_t count, T*, T*, T*, T) {
+    T* const sums = reinterpret_cast<T*>(workspace_ + teams_ + grads);
+    const Range mine = split(count, thread, threads_, kGroup<T>);
+    for (int part = 1; by_batch_ && part < threads_; ++part) {
+      const T* const more = sums + part * stride;
+      for (int64_t i = mine.begin; i < mine.end; ++i) sums[i] += more[i];
+    }
+    double lanes[8]{};  // independent sums, so that additions overlap
+    for (int64_t i = mine.begin; i < mine.end; ++i) {
+      lanes[i % 8] += double(sums[i]) * double(sums[i]);
+    }
+    for (const double lane : lanes) squares += lane;
+  });
+  auto* const all = reinterpret_cast<double*>(workspace_ + squares_);
+  all[thread] = squares;
+  f.pool.barrier();
+  double total = 0;
+  for (int t = 0; t < threads_; ++t) total += all[t];
+  GradScale scale;
+  scale.update(total, max_norm_, false, 0);
+  return T(scale.scale);
 }
 
 template void MlpStep<float>::input_grad(const Frame&, const Member&, const Chunk&, size_t) const;
 template void MlpStep<float>::combine(const Frame&, const Member&, const Chunk&, size_t) const;
 template void MlpStep<float>::weight_grad(const Frame&, const Member&, const Chunk&, size_t) const;
+template void MlpStep<float>::use_gradient(const Frame&, const MlpLayer<float>&,
+                                           const GradientParts&, int64_t, float*, float*, float*,
+                                           Range, float) const;
 template void MlpStep<float>::clear_gradients(const Member&) const;
 template void MlpStep<float>::update(const Frame&, int) const;
 template void MlpStep<double>::input_grad(const Frame&, const Member&, const Chunk&, size_t) const;
 template void MlpStep<double>::combine(const Frame&, const Member&, const Chunk&, size_t) const;
 template void MlpStep<double>::weight_grad(const Frame&, const Member&, const Chunk&, size_t) const;
+template void MlpStep<double>::use_gradient(const Frame&, const MlpLayer<double>&,
+                                            const GradientParts&, int64_t, double*, double*,
+                                            double*, Range, double) const;
 template void MlpStep<double>::clear_gradients(const Member&) const;
 template void MlpStep<double>::update(const Frame&, int) const;
 

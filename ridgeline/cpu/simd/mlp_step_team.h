@@ -3,8 +3,9 @@
 #include "ridgeline/cpu/simd/batch.h"
 #include "ridgeline/cpu/simd/mlp_step.h"
 
-// The arguments of MlpStep's phases, for its own two files: mlp_step.cpp has the layout, the
-// forward pass and the loss, mlp_step_backward.cpp the gradients and the updates.
+// The arguments of MlpStep's phases, for its own files: mlp_step.cpp has the layout, the forward
+// pass and the loss, mlp_step_backward.cpp the gradients and the updates, mlp_step_norm.cpp the
+// normalisations.
 namespace ridgeline::cpu::simd {
 
 template <typename T>

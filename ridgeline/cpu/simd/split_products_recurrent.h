@@ -60,7 +60,10 @@ struct SplitGradProducts {
       const SplitProductArgs args = product_dx(d);
       work.run(thread, round++, split_tasks(args),
                [&](int64_t task) { split_multiply_task(args, task); });
+      // Between barriers, because the parts of several threads may take turns on one.
+      engine->end();
       pool.barrier();
+      engine->begin();
     }
     weights(o, work, thread, round++, d, gradients);
     engine->end();
