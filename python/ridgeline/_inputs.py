@@ -62,14 +62,14 @@ def as_array(value: Any, name: str) -> Any:
 
 def _of_pandas(table: Any, name: str) -> Any:
     """The numbers of a table or column of pandas that NumPy takes for objects: of several types, or with pandas.NA."""
-    types = dict(table.dtypes) if hasattr(table, "columns") else {name: table.dtype}
-    words = [f"{column!r} of {dtype}" for column, dtype in types.items() if dtype.kind not in "biuf"]
+    types = list(zip(table.columns, table.dtypes, strict=True)) if hasattr(table, "columns") else [(name, table.dtype)]
+    words = [f"{column!r} of {dtype}" for column, dtype in types if dtype.kind not in "biuf"]
     if words and hasattr(table, "columns"):
         raise TypeError(f"{name}: got the column {words[0]}{f' and {len(words) - 1} more' * (len(words) > 1)}, expected "
                         "numbers; pandas.get_dummies turns words into columns of zeros and ones")
     if words or len(types) == 0:
         return table.to_numpy()
-    if all(dtype.kind in "biu" for dtype in types.values()) and not table.isna().to_numpy().any():
+    if all(dtype.kind in "biu" for _, dtype in types) and not table.isna().to_numpy().any():
         return table.to_numpy(dtype="int64")
     return table.to_numpy(dtype="float64", na_value=float("nan"))
 
