@@ -219,7 +219,7 @@ void MlpStep<T>::forward(const Frame& f, const Member& m, const Chunk& c, size_t
     if (layer.norm) {
       args.y = m.ours(offsets_[l].norm_panels);
       args.z = nullptr;
-      args.act = SimdActivation::none;
+      args.act = SimdActivation();
     }
     f.gemm.forward(args, rows, {0, c.n});
   }

@@ -51,7 +51,7 @@ void MlpStep<T>::normalise(const Frame& f, const Member& m, const Chunk& c, size
     }
     functions.forward(args, rows);
   }
-  if (layer.act == SimdActivation::none) return;
+  if (layer.act == ActivationKind::none) return;
   for (int64_t p = 0; p < panels_of<T>(c.n); ++p) {
     const int64_t at = (p * layer.out + rows.begin) * kPanel<T>;
     f.batch_kernels.activate(layer.act, z + at, y + at, (rows.end - rows.begin) * kPanel<T>);
