@@ -134,7 +134,7 @@ TYPED_TEST(SimdGemm, ForwardAgreesWithDoubles) {
           // roundings.
           const double steep = act == ActivationKind::hardswish ? 1.5 : 1.13;
           ASSERT_NEAR(y.at(r, o), activation(act, want), steep * bound + 6 * kRoundoff<T>)
-              << int(act) << ' ' << n << ' ' << in << ' ' << out;
+              << int(act.kind) << ' ' << n << ' ' << in << ' ' << out;
         }
       }
     }
