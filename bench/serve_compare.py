@@ -225,10 +225,12 @@ def main():
             rows.append(measure(given, Cpp(given, folder / "net.onnx"), folder, given.connections, loaders))
         if given.fastapi_python:
             rows.append(measure(given, FastApi(given, folder / "net.onnx"), folder, given.connections, loaders))
-    machine = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text()).group(1)
+    cpu = pathlib.Path("/proc/cpuinfo").read_text()
+    machine = ", family ".join(re.search(rf"{key}\s*: (.*)", cpu).group(1) for key in ("model name", "cpu family"))
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=pathlib.Path(__file__).parent)
     given.result.write_text(json.dumps({"machine": machine, "date": date.today().isoformat(), "commit": commit.stdout.strip(),
-                                        "real_time": os.sched_getscheduler(0) != os.SCHED_OTHER, "server_cores": given.server_cores, "load_cores": given.load_cores,
+                                        "real_time": os.sched_getscheduler(0) != os.SCHED_OTHER, "nice": os.getpriority(os.PRIO_PROCESS, 0),
+                                        "server_cores": given.server_cores, "load_cores": given.load_cores,
                                         "connections": given.connections, "rows": rows}, indent=2) + "\n")
 
 

@@ -144,13 +144,22 @@ void run(const Options& options, int thread, Result& result) {
   for (bool over = false; !over || open > 0;) {
     const auto now = Clock::now();
     over = now >= end;
+    auto next = now + std::chrono::milliseconds(10);
     for (const auto& client : clients) {
-      if (over || !client->waits() || (options.rate > 0 && now < client->due())) continue;
+      if (over || !client->waits()) continue;
+      if (options.rate > 0 && now < client->due()) {
+        next = std::min(next, client->due());
+        continue;
+      }
       client->ask(now);
       ++open;
     }
+    // Sleeps until the next request is due: a thread of real-time priority that always runs is
+    // stopped for a twentieth of each second by the kernel.
+    const auto left = std::max(next - Clock::now(), Clock::duration::zero());
+    const timespec timeout{0, std::chrono::nanoseconds(left).count()};
     epoll_event events[256];
-    const int n = ::epoll_wait(epoll, events, 256, options.rate > 0 ? 0 : 10);
+    const int n = ::epoll_pwait2(epoll, events, 256, &timeout, nullptr);
     for (int i = 0; i < n; ++i) {
       auto& client = *static_cast<Client*>(events[i].data.ptr);
       if (!client.read(result)) continue;
