@@ -62,9 +62,7 @@ std::vector<ModelPlace> Repository::places(const std::string& name) const {
   std::vector<ModelPlace> all = given_;
   if (!options_.folder.empty()) {
     for (ModelPlace& place : find_models(options_.folder)) {
-      const bool hidden = std::ranges::any_of(
-          given_, [&](const ModelPlace& given) { return given.name == place.name; });
-      if (!hidden) all.push_back(std::move(place));
+      if (!is_given(place.name)) all.push_back(std::move(place));
     }
   }
   if (!name.empty())
@@ -100,6 +98,7 @@ void Repository::load(const std::string& name) {
   {
     const std::scoped_lock lock(mutex_);
     pending_.insert(name);
+    reasons_.erase(name);
   }
   try {
     load_versions(name);
@@ -110,7 +109,10 @@ void Repository::load(const std::string& name) {
   }
   const std::scoped_lock lock(mutex_);
   pending_.erase(name);
-  reasons_.erase(name);
+}
+
+bool Repository::is_given(const std::string& name) const {
+  return std::ranges::any_of(given_, [&](const ModelPlace& each) { return each.name == name; });
 }
 
 void Repository::load_versions(const std::string& name) {
@@ -118,6 +120,9 @@ void Repository::load_versions(const std::string& name) {
   if (found.empty()) {
     throw_error(ErrorKind::usage, "there is no model {} to load", quote(name));
   }
+  // A model that is served stays whole as it is. Of one that is not, the other versions of the
+  // folder are served: a restart must not take away what a bad new version could not replace.
+  const bool all = is_given(name) || table()->models().contains(name);
   ModelTable::Versions versions;
   for (const ModelPlace& place : found) {
     const auto metrics = metrics_.of_model(place.name, place.version);
@@ -127,9 +132,14 @@ void Repository::load_versions(const std::string& name) {
       metrics->loads.fetch_add(1);
     } catch (const std::exception& error) {
       metrics->failed_loads.fetch_add(1);
-      const std::scoped_lock lock(mutex_);
-      reasons_[name] = one_line(failure_of(error).message);
-      throw;
+      const std::string why = one_line(failure_of(error).message);
+      {
+        const std::scoped_lock lock(mutex_);
+        reasons_[name] = why;
+      }
+      if (all || (versions.empty() && &place == &found.back())) throw;
+      warn(fmt::format("{}, version {}: {}", name, place.version, why));
+      continue;
     }
     for (const std::string& warning : versions.back()->warnings()) warn(warning);
   }
@@ -148,12 +158,10 @@ void Repository::load_all() {
   std::set<std::string> names;
   for (const ModelPlace& place : places({})) {
     if (!names.insert(place.name).second) continue;
-    const bool given = std::ranges::any_of(
-        given_, [&](const ModelPlace& each) { return each.name == place.name; });
     try {
       load(place.name);
     } catch (const std::exception& error) {
-      if (given) throw;
+      if (is_given(place.name)) throw;
       warn(failure_of(error).message);
     }
   }
@@ -175,9 +183,7 @@ void Repository::reload_all() {
 std::map<std::string, std::string> Repository::folder_states() const {
   std::map<std::string, std::string> states;
   for (const ModelPlace& place : places({})) {
-    const bool given = std::ranges::any_of(
-        given_, [&](const ModelPlace& each) { return each.name == place.name; });
-    if (given) continue;
+    if (is_given(place.name)) continue;
     std::error_code error;
     const auto time =
         std::filesystem::last_write_time(place.path, error).time_since_epoch().count();

@@ -40,8 +40,9 @@ class Repository {
   // Loads all models. Throws for a model that the command line names; bad ones of the folder are
   // reported on stderr and skipped.
   void load_all();
-  // Loads all versions of a model, or none: the old ones stay if one of them is bad. Throws
-  // Error(usage) for an unknown name, else the error of loading.
+  // Loads all versions of a model. If one of them is bad, the old ones stay; if there are none, and
+  // the model is one of the folder, the good ones are taken and the bad ones reported on stderr.
+  // Throws Error(usage) for an unknown name, and the error of loading if nothing was loaded.
   void load(const std::string& name);
   void unload(const std::string& name);  // throws Error(usage) for a name that is not loaded
   // Reloads all models. A bad one keeps its old state, and is reported on stderr.
@@ -66,6 +67,7 @@ class Repository {
 
  private:
   std::vector<ModelPlace> places(const std::string& name) const;  // empty: of all models
+  bool is_given(const std::string& name) const;                   // on the command line
   void load_versions(const std::string& name);
   void replace(const std::string& name, ModelTable::Versions versions);
   std::map<std::string, std::string> folder_states() const;

@@ -63,7 +63,7 @@ void read_texts(std::span<const uint8_t> bytes, int64_t count, const std::string
 void NumberSink::refuse_number(const std::string& text, int64_t place) const {
   const char* rule = declared_ == Datatype::boolean ? "0 or 1 (false or true)"
                      : declared_ == Datatype::uint8 ? "whole numbers from 0 to 255"
-                                                    : "numbers";
+                                                    : "numbers from -3.4e38 to 3.4e38";
   refuse(400, "{}: value {} is {}, but the model takes {} there ({})", what_, place, text, rule,
          name(declared_));
 }

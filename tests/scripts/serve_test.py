@@ -506,6 +506,34 @@ class Serve(unittest.TestCase):
         server.end()
         self.assertEqual(sum("bad" in line for line in server.said), 1, server.said)
 
+    def test_a_start_beside_a_bad_version(self):
+        """What a bad new version could not replace is there after a restart, too."""
+        models = self.folder / "versions"
+        for version in ("1", "2", "3"):
+            (models / "net" / version).mkdir(parents=True)
+            shutil.copy(self.run_dir / "model.safetensors", models / "net" / version)
+        server = Server("--models", models)
+        self.addCleanup(server.kill)
+        (models / "net/3/model.safetensors").write_bytes(b"no model")
+        status, _, answer = server.ask("POST", "/v2/repository/models/net/load")
+        self.assertEqual((status, "3/model.safetensors" in answer["error"]), (400, True), answer)
+        self.assertEqual(self.infer(0, 1, server, name="net")[2]["model_version"], "3")  # as it was
+        server.end()
+        server = Server("--models", models)
+        self.addCleanup(server.kill)
+        self.assertEqual(self.infer(0, 1, server, name="net")[2]["model_version"], "2")
+        self.assertEqual(server.ask("GET", "/v2/models/net")[2]["versions"], ["1", "2"])
+        states = {m["version"]: (m["state"], m.get("reason", "")) for m in server.ask("POST", "/v2/repository/index")[2]}
+        self.assertEqual((states["1"], states["3"][0]), (("READY", ""), "UNAVAILABLE"))
+        self.assertIn("model.safetensors", states["3"][1])
+        self.assertTrue(any("net, version 3" in line for line in server.said), server.said)
+        shutil.copy(self.run_dir / "model.safetensors", models / "net/3")
+        self.assertEqual(server.ask("POST", "/v2/repository/models/net/load")[0], 200)
+        self.assertEqual(self.infer(0, 1, server, name="net")[2]["model_version"], "3")
+        server.end()
+        fails = tool.run("serve", f"net:1={models / 'net/1'}", f"net:2={models / 'net/2/none'}", "--port", 0, "--no-tune", code=3)
+        self.assertIn("none", fails.stderr)
+
     def test_slow_clients(self):
         server = Server(self.run_dir, "--request-time", 1, "--idle-time", 1, "--max-connections", 4)
         self.addCleanup(server.kill)
