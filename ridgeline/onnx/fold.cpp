@@ -24,6 +24,7 @@ ConstantPtr arithmetic(const std::string& op, const Constant& a, const Constant&
   made->integer = a.integer;
   for (size_t i = 0; i < left.size(); ++i) {
     if (!a.integer) {
+      if (op == "Mod") return nullptr;
       const double x = a.floats[size_t(left[i])], y = b.floats[size_t(right[i])];
       made->floats.push_back(float(op == "Add"   ? x + y
                                    : op == "Sub" ? x - y
@@ -46,9 +47,11 @@ ConstantPtr arithmetic(const std::string& op, const Constant& a, const Constant&
       continue;
     }
     if (op == "Div" && y == 0) return nullptr;
+    if (op == "Mod" && (x < 0 || y < 1)) return nullptr;
     made->ints.push_back(op == "Add"   ? checked_add(x, y, "a constant of the graph")
                          : op == "Sub" ? checked_add(x, -y, "a constant of the graph")
                          : op == "Mul" ? checked_mul(x, y, "a constant of the graph")
+                         : op == "Mod" ? x % y
                                        : x / y);
   }
   return made;
@@ -93,16 +96,21 @@ ConstantPtr slice(const Node& node, const Inputs& in) {
   std::vector<bool> sliced(dims.size(), false);
   for (size_t i = 0; i < starts.size(); ++i) {
     const auto axis = axis_of(axes[i], dims.size());
-    if (!axis || steps[i] != 1 || sliced[*axis]) return nullptr;
+    if (!axis || steps[i] == 0 || sliced[*axis]) return nullptr;
     sliced[*axis] = true;
     const int64_t extent = from.dims[*axis];
     if (extent == kBatch) return nullptr;
+    // A step beyond the end is one as long as all of it, and going back ends before the first.
+    const int64_t step = std::clamp(steps[i], -extent - 1, extent + 1), least = step < 0 ? -1 : 0;
     const auto clamp = [&](int64_t at) {
-      return std::clamp<int64_t>(at < 0 ? at + extent : at, 0, extent);
+      return std::clamp<int64_t>(at < 0 ? std::max(at, -extent - 1) + extent : at, least,
+                                 extent + least);
     };
     const int64_t begin = clamp(starts[i]), end = clamp(ends[i]);
-    dims[*axis] = std::max<int64_t>(0, end - begin);
+    const int64_t length = step > 0 ? end - begin : begin - end, size = std::abs(step);
+    dims[*axis] = std::max<int64_t>(0, (length + size - 1) / size);
     first += begin * strides[*axis];
+    strides[*axis] *= step;
   }
   if (from.uniform) return with_dims(from, std::move(dims));
   std::vector<int64_t> places;
@@ -415,7 +423,8 @@ ConstantPtr fold(const Node& node, const std::vector<ConstantPtr>& in, int64_t m
   if ((op == "MatMul" || op == "Gemm") && count > 1 && in[1]) return product(node, in);
   if (op == "Expand" && two && in[1]->integer) return expanded(*in[0], *in[1], most);
   // An axis is that of opset 6, from which the second operand was repeated.
-  const bool arithmetic_op = op == "Add" || op == "Sub" || op == "Mul" || op == "Div";
+  const bool arithmetic_op =
+      op == "Add" || op == "Sub" || op == "Mul" || op == "Div" || op == "Mod";
   if (two && arithmetic_op && !node.has("axis")) {
     return arithmetic(op, *in[0], *in[1], most);
   }

@@ -18,6 +18,7 @@ class Fuser : public Patterns {
       if (node.op == "Mul" || node.op == "Div") product(node);
       if (node.op == "Where") softplus(node);
       if (node.op == "Gather") wrapped_index(node);
+      if (node.op == "Log") log_sigmoid(node);
     }
   }
 
@@ -106,6 +107,11 @@ class Fuser : public Patterns {
       return;
     const auto threshold = scalar(large->input(1));
     if (threshold && *threshold >= kLarge) replace(node, "Softplus", {x});
+  }
+
+  void log_sigmoid(Node& node) {
+    const Node* sigmoid = maker(node.input(0), "Sigmoid");
+    if (sigmoid != nullptr) replace(node, "LogSigmoid", {sigmoid->input(0)});
   }
 
   // A choice of two values by a condition, which some exporters write as sums of products.

@@ -109,6 +109,21 @@ void import_composed_activation(Importer& in) {
     add_affine(in, view, 1 / alpha, 0);
     elu(1);
     add_affine(in, view, alpha, 0);
+  } else if (node.op == "LogSigmoid") {  // -softplus(-x)
+    add_affine(in, view, -1, 0);
+    add_activation(in, "softplus");
+    add_affine(in, view, -1, 0);
+  } else if (node.op == "Shrink") {  // relu(x - lambd) - relu(-x - lambd)
+    const double lambda = node.number("lambd", 0.5);
+    if (node.number("bias", 0) != lambda || lambda < 0) in.refuse("its curve has steps");
+    add_affine(in, view, 1, -lambda);
+    add_activation(in, "relu");
+    const int positive = in.source();
+    in.resume(x, shape);
+    add_affine(in, view, -1, -lambda);
+    add_activation(in, "relu");
+    add_affine(in, view, -1, 0);
+    add_joined(in, "add", {positive, in.source()});
   } else if (node.op == "Mish") {  // x tanh(softplus(x))
     add_activation(in, "softplus");
     add_activation(in, "tanh");

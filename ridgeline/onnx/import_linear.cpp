@@ -9,38 +9,6 @@
 namespace ridgeline::onnx {
 namespace {
 
-// Returns [out, in] from a matrix that has `in` rows, or `in` columns if it is already transposed,
-// with its columns in the order of the features in memory.
-std::vector<float> linear_weight(const Constant& matrix, bool transposed, int64_t in, int64_t out,
-                                 const std::vector<int64_t>& order, double scale) {
-  if (transposed && order.empty() && scale == 1) return matrix.floats;
-  std::vector<float> weight(size_t(in * out));
-  for (int64_t o = 0; o < out; ++o) {
-    for (int64_t i = 0; i < in; ++i) {
-      const int64_t from = transposed ? o * in + i : i * out + o;
-      const int64_t to = o * in + (order.empty() ? i : order[size_t(i)]);
-      weight[size_t(to)] = float(matrix.floats[size_t(from)] * scale);
-    }
-  }
-  return weight;
-}
-
-Draft linear_draft(int64_t out, std::vector<float> weight) {
-  Draft draft;
-  draft.type = "linear";
-  draft.set("out", out);
-  draft.set("bias", false);
-  draft.weights.push_back({"weight", std::move(weight)});
-  draft.bias_from_add = out;
-  return draft;
-}
-
-void set_bias(Draft& draft, std::vector<float> values) {
-  draft.set("bias", true);
-  draft.weights.push_back({"bias", std::move(values)});
-  draft.bias_from_add = 0;
-}
-
 // Whether a constant that is added after a layer is its bias: it is one number, or varies only
 // along the layer's outputs.
 bool is_bias(const Draft& draft, const Constant& constant, const View& view) {
@@ -154,14 +122,6 @@ Shape shared_shape(Importer& in, size_t input) {
   in.shape_input(sample.empty() ? Shape{1} : Shape(sample));
   in.apply_softmax();
   return in.stored();
-}
-
-// Puts dimensions of one element before the others, as broadcasting does.
-View with_rank(View view, size_t rank) {
-  const size_t more = rank > view.dims.size() ? rank - view.dims.size() : 0;
-  view.dims.insert(view.dims.begin(), more, 1);
-  view.batch_axis += more;
-  return view;
 }
 
 // Joins all inputs of the node, which are computed, element by element. Extents of 1 are broadcast.
@@ -303,67 +263,6 @@ void import_concat(Importer& in) {
   in.give(view);
 }
 
-void import_gemm(Importer& in) {
-  const Node& node = in.node();
-  const ConstantPtr matrix = in.require_known(1);
-  View view = in.take(0).view;
-  if (view.dims.size() < 2 || !view.batch_first())
-    in.refuse("its first input is not [N, features]");
-  if (node.integer("transA", 0) != 0) in.refuse("transA is not 0");
-  const bool transposed = node.integer("transB", 0) != 0;
-  const auto& dims = matrix->dims;
-  if (dims.size() != 2 || matrix->integer) in.refuse("its matrix is not one of floats");
-  const int64_t features = dims[transposed ? 1 : 0], out = dims[transposed ? 0 : 1];
-  if (features != view.dims.back()) in.refuse("the matrix does not fit the features");
-  const bool flat = view.dims.size() == 2;
-  if (!flat) view = in.straighten(view);
-  Draft draft = linear_draft(
-      out, linear_weight(*matrix, transposed, features, out, view.order, node.number("alpha", 1)));
-  if (const ConstantPtr bias = in.known(2)) {
-    View result;
-    result.dims = {kBatch, out};
-    const Broadcast added = read_broadcast(*bias, result);
-    std::vector<float> values;
-    for (int64_t o = 0; o < out; ++o) {
-      const size_t at = added.kind == Vary::none ? 0 : size_t(o);
-      values.push_back(float(added.numbers[at] * node.number("beta", 1)));
-    }
-    set_bias(draft, std::move(values));
-  }
-  if (!flat) {
-    in.shape_input({view.features() / features, features});
-    draft.set("per_step", true);
-  }
-  in.add(std::move(draft));
-  view.dims.back() = out;
-  view.order.clear();
-  in.give(view);
-}
-
-void import_matmul(Importer& in) {
-  const ConstantPtr matrix = in.require_known(1);
-  View view = in.take(0).view;
-  const auto& dims = matrix->dims;
-  if (dims.size() != 2 || matrix->integer) in.refuse("its matrix is not one of floats");
-  const size_t rank = view.dims.size();
-  if (rank < 2 || view.batch_axis + 1 == rank || view.dims.back() != dims[0]) {
-    in.refuse("the matrix does not fit the features");
-  }
-  const bool flat = rank == 2;
-  // All dimensions before the features are timesteps.
-  if (!flat) view = in.straighten(view);
-  Draft draft =
-      linear_draft(dims[1], linear_weight(*matrix, false, dims[0], dims[1], view.order, 1));
-  if (!flat) {
-    in.shape_input({view.features() / dims[0], dims[0]});
-    draft.set("per_step", true);
-  }
-  in.add(std::move(draft));
-  view.dims.back() = dims[1];
-  view.order.clear();
-  in.give(view);
-}
-
 void import_arithmetic(Importer& in) {
   const std::string& op = in.node().op;
   const bool first_known = in.is_known(0) || in.repeated(0);
@@ -398,7 +297,7 @@ void import_arithmetic(Importer& in) {
       bias.push_back(float(op == "Add" ? given.number(i) : -given.number(i)));
     }
     bias.resize(size_t(last->bias_from_add), bias[0]);
-    set_bias(*last, std::move(bias));
+    last->set_bias(std::move(bias));
     last->origins.push_back(operand);
     in.give(view);
     return;

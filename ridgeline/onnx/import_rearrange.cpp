@@ -88,6 +88,28 @@ void add_padding(Importer& in, const std::vector<std::pair<int64_t, int64_t>>& p
   in.add(std::move(draft));
 }
 
+namespace {
+
+// Returns the places of an axis that padding shows; `pads` before and after it.
+std::vector<int64_t> padded_places(Importer& in, const std::string& mode, int64_t extent,
+                                   std::pair<int64_t, int64_t> pads) {
+  const int64_t most = mode == "reflect" ? extent - 1 : mode == "wrap" ? extent : kMostJoined;
+  if (std::max(pads.first, pads.second) > most) {
+    in.refuse(fmt::format("pads {} by {}; up to {} is taken", extent,
+                          std::max(pads.first, pads.second), most));
+  }
+  std::vector<int64_t> places;
+  for (int64_t at = -pads.first; at < extent + pads.second; ++at) {
+    int64_t place = std::clamp<int64_t>(at, 0, extent - 1);  // edge
+    if (mode == "reflect") place = extent - 1 - std::abs(extent - 1 - std::abs(at));
+    if (mode == "wrap") place = (at + extent) % extent;
+    places.push_back(place);
+  }
+  return places;
+}
+
+}  // namespace
+
 // PyTorch writes a Pad before every average pool, which usually pads by nothing.
 void import_pad(Importer& in) {
   const Node& node = in.node();
@@ -95,8 +117,10 @@ void import_pad(Importer& in) {
   const size_t rank = view.dims.size();
   std::vector<int64_t> given = in.has(1) ? in.require_known(1)->ints : node.integers("pads");
   if (std::ranges::all_of(given, [](int64_t each) { return each == 0; })) return in.give(view);
-  if (node.text("mode", "constant") != "constant") {
-    in.refuse("only padding by a constant is computed here");
+  const std::string mode = node.text("mode", "constant");
+  const bool constant = mode == "constant";
+  if (!constant && mode != "reflect" && mode != "edge" && mode != "wrap") {
+    in.refuse(fmt::format("pads by the mode {}", mode));
   }
   std::vector<int64_t> axes(rank);
   for (size_t i = 0; i < rank; ++i) axes[i] = int64_t(i);
@@ -106,23 +130,38 @@ void import_pad(Importer& in) {
   if (number && number->kept() == 0) in.refuse("pads by a constant that holds no number");
   const double value = number ? number->number(0) : node.number("value", 0);
   view = in.straighten(view);
-  in.shape_input(Shape(view.sample()));
   std::vector<std::pair<int64_t, int64_t>> pads(rank, {0, 0});
   for (size_t i = 0; i < axes.size(); ++i) {
     const auto axis = axis_of(axes[i], rank);
     if (!axis || pads[*axis] != std::pair<int64_t, int64_t>{0, 0}) {
       in.refuse("its axis is out of range, or named twice");
     }
-    const auto [before, after] = pads[*axis] = {given[i], given[axes.size() + i]};
+    auto& [before, after] = pads[*axis] = {given[i], given[axes.size() + i]};
+    if (before == 0 && after == 0) continue;
     constexpr int64_t kMost = 1 << 26;
-    if (std::min(before, after) < 0 || std::max(before, after) > kMost) {
-      in.refuse(fmt::format("pads by less than nothing, or by more than {}", kMost));
+    if (*axis == view.batch_axis) in.refuse("pads the batch");
+    if (std::max(before, after) > kMost) in.refuse(fmt::format("pads by more than {}", kMost));
+    const size_t place = *axis < view.batch_axis ? *axis : *axis - 1;
+    if (!constant) {
+      if (std::min(before, after) < 0) in.refuse("pads by less than nothing");
+      add_pick(in, view, place, padded_places(in, mode, view.dims[*axis], pads[*axis]));
+    } else if (std::min(before, after) < 0) {  // a part is left out
+      const int64_t extent = view.dims[*axis];
+      const int64_t begin = std::max<int64_t>(0, -before);
+      const int64_t end = extent - std::max<int64_t>(0, -after);
+      if (before < -extent || after < -extent || begin >= end) in.refuse("leaves nothing");
+      add_slice(in, view, place, begin, end);
+      before = std::max<int64_t>(0, before);
+      after = std::max<int64_t>(0, after);
     }
-    if (*axis == view.batch_axis && before + after > 0) in.refuse("pads the batch");
-    if (*axis != view.batch_axis) view.dims[*axis] += before + after;
   }
+  if (!constant) return in.give(view);
+  in.shape_input(Shape(view.sample()));
+  for (size_t i = 0; i < rank; ++i) view.dims[i] += pads[i].first + pads[i].second;
   pads.erase(pads.begin() + ptrdiff_t(view.batch_axis));
-  add_padding(in, pads, value);
+  if (std::ranges::any_of(pads, [](const auto& each) { return each.first + each.second > 0; })) {
+    add_padding(in, pads, value);
+  }
   in.give(view);
 }
 
@@ -156,38 +195,82 @@ void import_split(Importer& in) {
 
 namespace {
 
-// Returns by how much each dimension grows; refuses anything but whole factors.
-std::vector<int64_t> factors_of(Importer& in, const View& view) {
+// By how much each dimension grows, and to what.
+struct Growth {
+  std::vector<double> scales;
+  std::vector<int64_t> sizes;
+};
+
+Growth growth_of(Importer& in, const View& view) {
   const Node& node = in.node();
   const bool upsample = node.op == "Upsample" || in.opset() < 11;
   const size_t scales = upsample ? 1 : 2, rank = view.dims.size();
-  std::vector<double> given;
+  Growth found;
   if (node.has("scales")) {
-    given = node.attributes.at("scales").floats;
+    found.scales = node.attributes.at("scales").floats;
   } else if (in.has(scales) && in.known(scales)->numel() > 0) {
     const ConstantPtr known = in.require_known(scales);
-    for (int64_t i = 0; i < known->numel(); ++i) given.push_back(known->number(i));
+    for (int64_t i = 0; i < known->numel(); ++i) found.scales.push_back(known->number(i));
   } else if (!upsample && in.has(3)) {
-    const ConstantPtr sizes = in.require_known(3);
-    if (sizes->ints.size() != rank) in.refuse("its sizes do not fit its input");
-    for (size_t i = 0; i < rank; ++i) {
-      const bool batch = i == view.batch_axis;
-      given.push_back(batch ? 1.0 : double(sizes->ints[i]) / double(view.dims[i]));
+    found.sizes = in.require_known(3)->ints;
+    if (found.sizes.size() != rank) in.refuse("its sizes do not fit its input");
+  }
+  const bool sized = !found.sizes.empty();
+  if (node.has("axes") || (!sized && found.scales.size() != rank)) {
+    in.refuse("its scales do not fit its input");
+  }
+  for (size_t i = 0; i < rank; ++i) {
+    const bool batch = i == view.batch_axis;
+    if (batch && !sized && found.scales[i] != 1) in.refuse("resizes the batch");
+    if (sized) {
+      found.scales.push_back(batch ? 1.0 : double(found.sizes[i]) / double(view.dims[i]));
+    } else {
+      constexpr double kMost = 1 << 20;
+      if (!(found.scales[i] > 0 && found.scales[i] <= kMost)) in.refuse("its scales are too large");
+      found.sizes.push_back(batch ? 1 : int64_t(double(view.dims[i]) * found.scales[i]));
+    }
+    constexpr int64_t kMostSize = 1 << 20;
+    if (!batch && (found.sizes[i] < 1 || found.sizes[i] > kMostSize)) {
+      in.refuse(fmt::format("makes a dimension of {}", found.sizes[i]));
     }
   }
-  if (node.has("axes") || given.size() != rank) in.refuse("its scales do not fit its input");
+  return found;
+}
+
+// Returns the factors of the dimensions after the channels, if they are whole and nothing else
+// grows; empty if not.
+std::vector<int64_t> factors_of(const Growth& growth) {
   std::vector<int64_t> factors;
-  for (const double each : given) {
-    constexpr double kMost = 1 << 20;
-    if (!(each >= 1 && each <= kMost) || each != std::floor(each)) {
-      in.refuse("enlarges by a factor that is not whole, or too large");
-    }
+  for (const double each : growth.scales) {
+    if (each < 1 || each != std::floor(each)) return {};
     factors.push_back(int64_t(each));
   }
-  if (rank < 3 || rank > 4 || factors[0] != 1 || factors[1] != 1) {
-    in.refuse("enlarges other dimensions than those of images [N, channels, height, width]");
-  }
+  if (factors.size() < 3 || factors.size() > 4 || factors[0] != 1 || factors[1] != 1) return {};
   return {factors.begin() + 2, factors.end()};
+}
+
+// Returns the places of an axis that the nearest elements come from.
+std::vector<int64_t> nearest_places(Importer& in, int64_t extent, double scale, int64_t size,
+                                    const std::string& place, const std::string& rounding) {
+  std::vector<int64_t> places;
+  for (int64_t i = 0; i < size; ++i) {
+    double at = double(i) / scale;
+    if (place == "half_pixel" || (place == "pytorch_half_pixel" && size > 1)) {
+      at = (double(i) + 0.5) / scale - 0.5;
+    } else if (place == "pytorch_half_pixel") {
+      at = 0;
+    } else if (place == "align_corners") {
+      at = size == 1 ? 0 : double(i) * double(extent - 1) / double(size - 1);
+    } else if (place != "asymmetric") {
+      in.refuse(fmt::format("takes the nearest element by {}", place));
+    }
+    at = rounding == "floor"               ? std::floor(at)
+         : rounding == "ceil"              ? std::ceil(at)
+         : rounding == "round_prefer_ceil" ? std::floor(at + 0.5)
+                                           : std::ceil(at - 0.5);
+    places.push_back(std::clamp<int64_t>(int64_t(at), 0, extent - 1));
+  }
+  return places;
 }
 
 }  // namespace
@@ -201,18 +284,27 @@ void import_resize(Importer& in) {
       node.text("coordinate_transformation_mode", old ? "asymmetric" : "half_pixel");
   const std::string rounding = node.text("nearest_mode", old ? "floor" : "round_prefer_floor");
   const bool centred = place == "half_pixel" || place == "pytorch_half_pixel";
-  if (mode == "nearest") {
-    const bool floors = place == "asymmetric" && rounding == "floor";
-    if (!floors && !(centred && rounding.starts_with("round"))) {
-      in.refuse(fmt::format("takes the nearest element by {} and {}", place, rounding));
-    }
-  } else if (mode != "linear" || !centred) {
+  const bool repeats = mode == "nearest" && ((place == "asymmetric" && rounding == "floor") ||
+                                             (centred && rounding.starts_with("round")));
+  if (mode != "nearest" && (mode != "linear" || !centred)) {
     in.refuse(fmt::format("interpolates by {} and {}", mode, place));
   }
   if (node.text("keep_aspect_ratio_policy", "stretch") != "stretch") {
     in.refuse("chooses its sizes by the aspect ratio");
   }
-  const std::vector<int64_t> factors = factors_of(in, view);
+  const Growth growth = growth_of(in, view);
+  const std::vector<int64_t> factors = factors_of(growth);
+  if (mode == "nearest" && (factors.empty() || !repeats)) {
+    View made = view;
+    for (size_t i = 0; i < made.dims.size(); ++i) {
+      if (i == made.batch_axis || growth.scales[i] == 1) continue;
+      add_pick(
+          in, made, i < made.batch_axis ? i : i - 1,
+          nearest_places(in, made.dims[i], growth.scales[i], growth.sizes[i], place, rounding));
+    }
+    return in.give(made);
+  }
+  if (factors.empty()) in.refuse("enlarges by factors that are not whole, or not along the image");
   in.shape_input(Shape(view.sample()));
   Draft draft;
   draft.type = "upsample";

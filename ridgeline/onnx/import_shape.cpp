@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "ridgeline/onnx/fold.h"
@@ -342,6 +343,62 @@ void import_log_softmax(Importer& in) {
         "net that ends in them");
   }
   in.give_softmax(view);
+}
+
+// Labels at the end are those of a classifier.
+void import_argmax(Importer& in) {
+  const View view = in.look(0).view;
+  const auto axis = axis_of(in.node().integer("axis", 0), view.dims.size());
+  if (!in.gives_output() || !axis || *axis == view.batch_axis ||
+      view.dims[*axis] != view.features()) {
+    in.refuse("gives labels elsewhere than at the end of a classifier");
+  }
+  if (in.node().integer("select_last_index", 0) != 0) in.refuse("gives the last of equal maxima");
+  in.take(0).softmax ? in.give(view) : in.give_softmax(view);
+}
+
+// A choice by a constant condition: c x + (1 - c) y. A constant choice goes into the sum.
+void import_where(Importer& in) {
+  const Node& node = in.node();
+  const ConstantPtr condition = in.require_known(0);
+  if (!condition->integer || condition->ints.empty()) in.refuse("its condition is no list");
+  std::vector<std::string> parts;
+  for (const size_t i : {size_t{1}, size_t{2}}) {
+    const std::string name = fmt::format("{}/{}", node.outputs[0], i);
+    // Where it is not chosen, a constant is zero and a value is multiplied by zero.
+    const auto masked = [&](ConstantPtr value) {
+      const ConstantPtr zero = make_floats({}, {0.0f});
+      Node where = node;
+      const std::vector<ConstantPtr> inputs{condition, i == 1 ? value : zero,
+                                            i == 1 ? zero : value};
+      const ConstantPtr made = fold(where, inputs, int64_t{1} << 22);
+      if (!made) in.refuse("its condition does not fit its values");
+      in.name_constant(name, made);
+    };
+    if (in.is_known(i)) {
+      const ConstantPtr value = in.require_known(i);
+      for (int64_t at = 0; at < value->numel(); ++at) {
+        if (!std::isfinite(value->number(at))) in.refuse("chooses a number that is not finite");
+      }
+      masked(value);
+      parts.push_back(name);
+      continue;
+    }
+    masked(make_floats({}, {1.0f}));
+    Node multiply;
+    multiply.op = "Mul";
+    multiply.name = node.name;
+    multiply.inputs = {node.input(i), name};
+    multiply.outputs = {name + "/chosen"};
+    in.import_inner(multiply);
+    parts.push_back(multiply.outputs[0]);
+  }
+  Node sum;
+  sum.op = "Add";
+  sum.name = node.name;
+  sum.inputs = parts;
+  sum.outputs = node.outputs;
+  in.import_inner(sum);
 }
 
 // Moves blocks of pixels to channels, or vice versa.

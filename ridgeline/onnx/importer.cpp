@@ -36,6 +36,12 @@ void Draft::set_pair(const std::string& key, const std::vector<int64_t>& values)
                               : fmt::format("[{}]", fmt::join(values, ", ")));
 }
 
+void Draft::set_bias(std::vector<float> values) {
+  set("bias", true);
+  weights.push_back({"bias", std::move(values)});
+  bias_from_add = 0;
+}
+
 std::string Draft::toml(const std::string& name, const std::string& inputs) const {
   std::string text = "{ ";
   if (!name.empty()) text += fmt::format("name = \"{}\", ", name);
@@ -455,9 +461,15 @@ ImportedModel Importer::run() {
   for (const ValueInfo& output : graph_.outputs) {
     if (output_.empty() && output.floats) output_ = output.name;
   }
-  // Probabilities of scikit-learn's classifiers may be a list of maps.
+  // Probabilities of scikit-learn's classifiers may be a list of maps, and some nets end in labels.
+  const auto is_output = [&](const Node& node) {
+    return !node.outputs.empty() && std::ranges::any_of(graph_.outputs, [&](const ValueInfo& each) {
+      return each.name == node.outputs[0];
+    });
+  };
   for (const Node& node : graph_.nodes) {
-    if (output_.empty() && node.op == "ZipMap" && !node.outputs.empty()) output_ = node.outputs[0];
+    const bool ends = node.op == "ZipMap" || node.op == "ArgMax";
+    if (output_.empty() && ends && is_output(node)) output_ = node.outputs[0];
   }
   const auto named = std::ranges::find(graph_.outputs, output_, &ValueInfo::name);
   if (named == graph_.outputs.end()) {

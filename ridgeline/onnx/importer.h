@@ -27,6 +27,7 @@ struct Draft {
   void set(const std::string& key, const char* value) { set(key, std::string(value)); }
   void set(const std::string& key, bool value) { set(key, std::string(value ? "true" : "false")); }
   void set_pair(const std::string& key, const std::vector<int64_t>& values);
+  void set_bias(std::vector<float> values);
   std::string toml(const std::string& name = {}, const std::string& inputs = {}) const;
 };
 
@@ -93,8 +94,8 @@ class Importer {
   const Shape& stored() const { return stored_; }
   // Makes the output of the layers so far output `output` of the node.
   void give(View view, size_t output = 0);
-  // Whether the node produces the output of the graph, which is that of a classifier.
-  bool gives_classes() const { return options_.classes && node_->outputs[0] == output_; }
+  bool gives_output() const { return node_->outputs[0] == output_; }  // that of the graph
+  bool gives_classes() const { return options_.classes && gives_output(); }
   void give_known(ConstantPtr value) { constants_[node_->outputs[0]] = std::move(value); }
   bool gives(size_t output) const {
     return output < node_->outputs.size() && !node_->outputs[output].empty();
@@ -140,7 +141,8 @@ class Importer {
   // importer_merged.cpp: nodes whose inputs merge the batch with the first dimension of samples.
   int64_t merged_input(const Node& node) const;  // how many parts; 1: none merges
   void import_merged(const Node& node, int64_t parts);
-  void import_rows(const Node& node);
+  void transpose_merged();
+  void import_rows(const Node& node, const View& merged);
   void import_parts(const Node& node, int64_t parts);
   void split_parts(const std::string& name);
   void join_parts(const std::string& name);
@@ -186,9 +188,10 @@ struct Broadcast {
 };
 Broadcast read_broadcast(const Constant& constant, const View& view);
 
-// import_linear.cpp
+// import_matmul.cpp
 void import_gemm(Importer& in);
 void import_matmul(Importer& in);
+// import_linear.cpp
 void import_arithmetic(Importer& in);  // Add, Sub, Mul, Div with a constant; Add and Mul of two
 void import_concat(Importer& in);
 void import_sum(Importer& in);        // Sum, Mean of values that are computed
@@ -202,7 +205,8 @@ void import_global_pool(Importer& in);  // GlobalAveragePool, GlobalMaxPool
 // import_conv_transpose.cpp
 void import_conv_transpose(Importer& in);
 // import_reduce.cpp
-void import_reduce(Importer& in);  // ReduceMean, ReduceSum, ReduceMax, ReduceMin
+void import_reduce(Importer& in);           // ReduceMean, ReduceSum, ReduceMax, ReduceMin
+void import_composed_reduce(Importer& in);  // ReduceL1, ReduceSumSquare
 // import_norm.cpp
 void import_batch_norm(Importer& in);
 void import_layer_norm(Importer& in);
@@ -221,6 +225,8 @@ void import_gather(Importer& in);  // a timestep, or an embedding
 void import_slice(Importer& in);
 void import_softmax(Importer& in);
 void import_log_softmax(Importer& in);
+void import_argmax(Importer& in);
+void import_where(Importer& in);
 void import_depth(Importer& in);  // DepthToSpace, SpaceToDepth
 void import_expand(Importer& in);
 void import_tile(Importer& in);
@@ -242,7 +248,7 @@ void import_activation(Importer& in);
 void import_clip(Importer& in);  // Clip, HardSigmoid
 void import_prelu(Importer& in);
 void import_composed_activation(
-    Importer& in);  // Abs, Celu, Mish, Neg, Selu, Swish: activations by others
+    Importer& in);  // Abs, Celu, LogSigmoid, Mish, Neg, Selu, Shrink, Swish: activations by others
 // Applies the activation `kind` (a layer type) to the output of the layers so far.
 void add_activation(Importer& in, const char* kind);
 // Joins layers whose outputs have the current stored shape.

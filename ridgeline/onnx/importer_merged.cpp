@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "ridgeline/onnx/importer.h"
@@ -32,22 +33,63 @@ int64_t Importer::merged_input(const Node& node) const {
 
 void Importer::import_merged(const Node& node, int64_t parts) {
   bool split = false;
+  std::optional<View> first;
   for (const std::string& name : node.inputs) {
     const auto found = activations_.find(name);
     if (found == activations_.end()) continue;
     if (node.op == "Reshape") join_parts(name);
-    if (found->second.view.merged != parts) refuse("mixes the batch with others in several ways");
+    const View& view = found->second.view;
+    if (!first) first = view;
+    if (view.merged != parts || view.merged_before != first->merged_before) {
+      refuse("mixes the batch with others in several ways");
+    }
     split = split || !found->second.parts.empty();
   }
   if (node.op == "Reshape") return apply(node);
   if (node.op == "Shape") refuse("gives dimensions that mix the batch with others");
-  if (!split && treats_rows_alike(node.op)) return import_rows(node);
+  if (!split && node.op == "Transpose") return transpose_merged();
+  const bool last = (node.op == "Softmax" && opset() >= 13) || node.op == "LayerNormalization";
+  const bool over_rows = last && node.integer("axis", -1) == -1;
+  if (!split && (over_rows || treats_rows_alike(node.op))) return import_rows(node, *first);
   import_parts(node, parts);
 }
 
-// Reads [N, T, ...] in the place of [N * T, ...].
-void Importer::import_rows(const Node& node) {
+// The merged dimension moves with the batch.
+void Importer::transpose_merged() {
+  const View view = take(0).view;
+  const size_t rank = view.dims.size(), batch = view.batch_axis;
+  std::vector<int64_t> perm = node_->integers("perm");
+  if (perm.empty()) {
+    perm.resize(rank);
+    std::iota(perm.rbegin(), perm.rend(), 0);
+  }
+  if (perm.size() != rank) refuse("perm is no order of its dimensions");
+  std::vector<int64_t> all;
+  std::vector<bool> seen(rank, false);
+  for (const int64_t each : perm) {
+    const auto axis = axis_of(each, rank);
+    if (!axis || seen[*axis]) refuse("perm is no order of its dimensions");
+    seen[*axis] = true;
+    all.push_back(int64_t(*axis > batch ? *axis + 1 : *axis));
+    if (*axis == batch) all.push_back(int64_t(batch) + 1);
+  }
+  give(merged_again(transposed(unmerged(view), all), view.merged_before));
+}
+
+// Reads [N, T, ...] in the place of [N * T, ...], and [T, N, ...] in that of [T * N, ...].
+void Importer::import_rows(const Node& node, const View& merged) {
   std::map<std::string, View> views;
+  for (const std::string& name : node.inputs) {
+    // Dimensions before the batch have other places in what is read here.
+    const ConstantPtr constant = constant_named(name);
+    for (size_t i = 0; constant && i < constant->dims.size(); ++i) {
+      const size_t axis =
+          i + merged.dims.size() - std::min(merged.dims.size(), constant->dims.size());
+      if (axis < merged.batch_axis && constant->dims[i] != 1) {
+        refuse("has a constant that varies before the batch, which is mixed with others");
+      }
+    }
+  }
   for (const std::string& name : node.inputs) {
     const auto found = activations_.find(name);
     if (found == activations_.end() || views.contains(name)) continue;
@@ -58,7 +100,8 @@ void Importer::import_rows(const Node& node) {
   for (const auto& [name, view] : views) activations_[name].view = view;
   for (const std::string& name : node.outputs) {
     const auto found = activations_.find(name);
-    if (found != activations_.end()) found->second.view = merged_again(found->second.view);
+    if (found != activations_.end())
+      found->second.view = merged_again(found->second.view, merged.merged_before);
   }
 }
 
@@ -68,6 +111,12 @@ void Importer::import_parts(const Node& node, int64_t parts) {
                        kMostJoined));
   }
   std::map<std::string, Activation> whole;
+  for (const std::string& name : node.inputs) {
+    const Activation* value = activation_named(name);
+    if (value != nullptr && (value->view.merged_before || !value->view.batch_first())) {
+      refuse("mixes the batch with others, as only operators that treat rows alike may read it");
+    }
+  }
   for (const std::string& name : node.inputs) {
     if (!activations_.contains(name) || whole.contains(name)) continue;
     split_parts(name);

@@ -13,6 +13,7 @@ struct Operator {
 constexpr Operator kOperators[] = {
     {"Abs", import_composed_activation},
     {"Add", import_arithmetic},
+    {"ArgMax", import_argmax},
     {"AveragePool", import_pool},
     {"BatchNormalization", import_batch_norm},
     {"Cast", import_identity},
@@ -58,10 +59,12 @@ constexpr Operator kOperators[] = {
     {"Pow", import_power},
     {"RMSNormalization", import_rms_norm},
     {"RNN", import_recurrent},
+    {"ReduceL1", import_composed_reduce},
     {"ReduceMax", import_reduce},
     {"ReduceMean", import_reduce},
     {"ReduceMin", import_reduce},
     {"ReduceSum", import_reduce},
+    {"ReduceSumSquare", import_composed_reduce},
     {"Relu", import_activation},
     {"Reshape", import_view},
     {"Resize", import_resize},
@@ -69,6 +72,7 @@ constexpr Operator kOperators[] = {
     {"Scan", import_loop},
     {"Selu", import_composed_activation},
     {"Shape", import_shape},
+    {"Shrink", import_composed_activation},
     {"Sigmoid", import_activation},
     {"Slice", import_slice},
     {"Softmax", import_softmax},
@@ -84,6 +88,7 @@ constexpr Operator kOperators[] = {
     {"Transpose", import_view},
     {"Unsqueeze", import_view},
     {"Upsample", import_resize},
+    {"Where", import_where},
 };
 
 // Operators of scikit-learn's models, as skl2onnx writes them.
@@ -98,9 +103,13 @@ constexpr Operator kClassic[] = {
 
 // Operators that fuse() makes.
 constexpr Operator kOwn[] = {
-    {"Gelu", import_activation},      {"GroupNormalization", import_group_norm},
-    {"HardSwish", import_activation}, {"LpNormalization", import_unit_length},
-    {"Normalize", import_normalize},  {"Silu", import_activation},
+    {"Gelu", import_activation},
+    {"GroupNormalization", import_group_norm},
+    {"HardSwish", import_activation},
+    {"LogSigmoid", import_composed_activation},
+    {"LpNormalization", import_unit_length},
+    {"Normalize", import_normalize},
+    {"Silu", import_activation},
     {"Softplus", import_activation},
 };
 

@@ -50,6 +50,33 @@ void drop_identity(std::vector<int64_t>& order) {
   order.clear();
 }
 
+// Applies a Reshape that merges the batch with the dimensions before or after it, of which there
+// are so many elements. The merged extent is a multiple of the batch, or open.
+std::optional<View> with_merged(const View& view, const std::vector<int64_t>& wanted,
+                                int64_t before, int64_t after) {
+  for (size_t at = 0; at < wanted.size(); ++at) {
+    const auto is_extent = [&](int64_t each) { return each > 0; };
+    const std::span<const int64_t> outer = std::span(wanted).first(at);
+    const std::span<const int64_t> inner = std::span(wanted).subspan(at + 1);
+    if (!std::ranges::all_of(outer, is_extent) || !std::ranges::all_of(inner, is_extent)) continue;
+    int64_t left = 1, right = 1;
+    for (const int64_t each : outer) left = checked_mul(left, each, "the shape of a Reshape");
+    for (const int64_t each : inner) right = checked_mul(right, each, "the shape of a Reshape");
+    if (before % left != 0 || after % right != 0) continue;
+    if (left != before && right != after) continue;
+    const int64_t parts = before / left * (after / right);
+    if (wanted[at] != -1 && batch_multiple(wanted[at]) != parts) continue;
+    View made = view;
+    made.dims = wanted;
+    made.dims[at] = kBatch;
+    made.batch_axis = at;
+    made.merged = parts;
+    made.merged_before = right == after;
+    return made;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::vector<int64_t> View::sample() const {
@@ -70,16 +97,19 @@ View batch_first_view(const Shape& sample) {
 std::optional<View> reshaped(const View& view, std::vector<int64_t> wanted, int64_t file_batch,
                              bool zero_is_kept) {
   const std::span<const int64_t> dims = view.dims;
-  const int64_t before = product(dims.first(view.batch_axis));
-  const int64_t after = product(dims.subspan(view.batch_axis + 1));
-  const bool keeps_merged = zero_is_kept && view.merged > 1 && !wanted.empty() && wanted[0] == 0;
+  const int64_t own = product(dims.subspan(view.batch_axis + 1));
+  const int64_t before =
+      product(dims.first(view.batch_axis)) * (view.merged_before ? view.merged : 1);
+  const int64_t after = own * (view.merged_before ? 1 : view.merged);
+  const bool keeps_merged =
+      zero_is_kept && view.merged > 1 && view.batch_axis == 0 && !wanted.empty() && wanted[0] == 0;
   for (size_t i = 0; zero_is_kept && i < wanted.size(); ++i) {
     if (wanted[i] == 0 && i < dims.size()) wanted[i] = dims[i];
   }
   if (keeps_merged) {
     View made = view;
     made.dims = wanted;
-    if (!settle(std::span<int64_t>(made.dims).subspan(1), after)) return std::nullopt;
+    if (!settle(std::span<int64_t>(made.dims).subspan(1), own)) return std::nullopt;
     return made;
   }
   // If a dimension is named as the batch, it is the batch; else it may be the open dimension, or
@@ -90,8 +120,9 @@ std::optional<View> reshaped(const View& view, std::vector<int64_t> wanted, int6
     made.dims[at] = kBatch;
     made.batch_axis = at;
     made.merged = 1;
+    made.merged_before = false;
     const std::span<int64_t> all = made.dims;
-    if (settle(all.first(at), before) && settle(all.subspan(at + 1), view.merged * after)) {
+    if (settle(all.first(at), before) && settle(all.subspan(at + 1), after)) {
       return made;
     }
     return std::nullopt;
@@ -104,13 +135,16 @@ std::optional<View> reshaped(const View& view, std::vector<int64_t> wanted, int6
       if (auto made = fits(at)) return made;
     }
   }
+  if (before != 1) return with_merged(view, wanted, before, after);
   // The first dimension may be the batch times the first dimensions of a sample.
-  if (!view.batch_first() || wanted.empty()) return std::nullopt;
+  if (wanted.empty()) return std::nullopt;
   View made = view;
+  made.batch_axis = 0;
+  made.merged_before = false;
   made.dims = wanted;
   made.dims[0] = kBatch;
   const std::span<int64_t> part = std::span<int64_t>(made.dims).subspan(1);
-  const int64_t total = view.merged * after;
+  const int64_t total = after;
   made.merged = batch_multiple(wanted[0]);
   if (made.merged == 0 && file_batch > 0 && wanted[0] > 0 && wanted[0] % file_batch == 0) {
     made.merged = wanted[0] / file_batch;
@@ -124,22 +158,29 @@ std::optional<View> reshaped(const View& view, std::vector<int64_t> wanted, int6
     made.merged = total % count == 0 ? total / count : 0;
   }
   if (made.merged < 1 || total % made.merged != 0 || !settle(part, total / made.merged)) {
-    return std::nullopt;
+    return with_merged(view, wanted, before, after);
   }
   return made;
 }
 
 View unmerged(const View& view) {
   View made = view;
-  if (view.merged != 1) made.dims.insert(made.dims.begin() + 1, view.merged);
+  if (view.merged == 1) return made;
+  const size_t at = view.batch_axis + (view.merged_before ? 0 : 1);
+  made.dims.insert(made.dims.begin() + ptrdiff_t(at), view.merged);
+  if (view.merged_before) ++made.batch_axis;
   made.merged = 1;
+  made.merged_before = false;
   return made;
 }
 
-View merged_again(const View& view) {
+View merged_again(const View& view, bool before) {
   View made = view;
-  made.merged = view.dims[1];
-  made.dims.erase(made.dims.begin() + 1);
+  const size_t at = before ? view.batch_axis - 1 : view.batch_axis + 1;
+  made.merged = view.dims[at];
+  made.merged_before = before;
+  made.dims.erase(made.dims.begin() + ptrdiff_t(at));
+  if (before) --made.batch_axis;
   return made;
 }
 
@@ -206,6 +247,13 @@ View flipped(const View& view, size_t axis) {
   }
   drop_identity(made.order);
   return made;
+}
+
+View with_rank(View view, size_t rank) {
+  const size_t more = rank > view.dims.size() ? rank - view.dims.size() : 0;
+  view.dims.insert(view.dims.begin(), more, 1);
+  view.batch_axis += more;
+  return view;
 }
 
 std::optional<size_t> axis_of(int64_t axis, size_t rank) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -130,6 +131,17 @@ std::vector<double> joined(const onnx::ImportedModel& imported, const Vectors& v
   return samples;
 }
 
+// The places of the largest of each sample's numbers, which are the last of its net.
+std::vector<double> labels_of(const std::vector<double>& outputs, int64_t batch) {
+  const auto each = int64_t(outputs.size()) / batch;
+  std::vector<double> labels;
+  for (int64_t i = 0; i < batch; ++i) {
+    const auto begin = outputs.begin() + i * each;
+    labels.push_back(double(std::max_element(begin, begin + each) - begin));
+  }
+  return labels;
+}
+
 // One input is the samples and the others are weights; without `data` all of them are samples.
 Outcome try_input(onnx::Graph graph, const Vectors& vectors, const std::string& data,
                   const fs::path& file) {
@@ -144,6 +156,7 @@ Outcome try_input(onnx::Graph graph, const Vectors& vectors, const std::string& 
     }
   }
   graph.inputs = std::move(left);
+  const bool labels = !graph.nodes.empty() && graph.nodes.back().op == "ArgMax";
   onnx::ImportedModel imported;
   engine::ModelOptions options;
   options.run.device = "cpu";
@@ -183,7 +196,8 @@ Outcome try_input(onnx::Graph graph, const Vectors& vectors, const std::string& 
   const size_t out = imported.output_batch_axis;
   const bool codes = imported.codes;
   const engine::LoadedModel loaded = engine::make_model(std::move(imported), file, options);
-  const auto got = run(loaded, codes, samples, batch);
+  auto got = run(loaded, codes, samples, batch);
+  if (labels) got = labels_of(got, batch);
   const OnnxTensor& want = wanted->second;
   const std::string wrong = compare(got, moved(want.values, want.dims, out));
   return {wrong.empty() ? Outcome::passed : Outcome::failed, wrong};

@@ -20,11 +20,11 @@ from onnx import helper, numpy_helper, TensorProto
 out, draw = pathlib.Path(sys.argv[1]), np.random.default_rng(1)
 def floats(*shape): return draw.standard_normal(shape, dtype=np.float32)
 def ints(*values): return np.array(values, np.int64)
-def write(name, shape, nodes, opset=18, **constants):
+def write(name, shape, nodes, opset=18, output=TensorProto.FLOAT, **constants):
     """`nodes`: (operator, inputs, outputs, attributes), from x to y."""
     made = [helper.make_node(op, i.split(), o.split(), domain=more.pop("domain", ""), **more) for op, i, o, more in nodes]
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ("N", *shape))
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    y = helper.make_tensor_value_info("y", output, None)
     initializers = [numpy_helper.from_array(np.asarray(value), key) for key, value in constants.items()]
     graph = helper.make_graph(made, "g", [x], [y], initializers)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset), helper.make_opsetid("ai.onnx.ml", 1)])
@@ -42,6 +42,8 @@ for op, more in (("Neg", {}), ("Abs", {}), ("Selu", {}), ("Celu", {"alpha": 1.5}
 one("gelu-tanh", (7,), "Gelu", opset=20, approximate="tanh")
 one("prelu", (3, 4, 4), "PRelu", "x s", constants={"s": floats(3, 1, 1)})
 one("prelu-one", (7,), "PRelu", "x s", constants={"s": floats(1)})
+one("shrink", (7,), "Shrink", lambd=0.4, bias=0.4)
+write("log-sigmoid", (6,), [("Sigmoid", "x", "s", {}), ("Log", "s", "y", {})])
 one("clip-above", (7,), "Clip", "x low high", constants={"low": np.float32(-3e38), "high": np.float32(0.3)})
 write("zeros", (6,), [("Shape", "x", "n", {"start": 0, "end": 1}), ("Concat", "n w", "s", {"axis": 0}), ("Expand", "z s", "h", {}),
       ("MatMul", "h a", "p", {}), ("MatMul", "x b", "q", {}), ("Add", "p q", "y", {})],
@@ -58,9 +60,9 @@ for power in (1, 2, 3):
 one("add-positions", (6, 4), "Add", "x c", constants={"c": floats(1, 6, 4)})
 one("multiply-features", (6, 4), "Mul", "x c", constants={"c": floats(4)})
 write("add-transposed", (2, 3, 4), [("Transpose", "x", "t", {"perm": [0, 2, 3, 1]}), ("Sub", "t c", "y", {})], c=floats(3, 4, 2))
-for op in ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin"):
+for op in ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceSumSquare"):
     for name, axes in (("steps", [1]), ("features", [-1]), ("all", [1, 2])):
-        if op in ("ReduceMean", "ReduceMax", "ReduceMin"):
+        if op != "ReduceSum":
             one(f"{op}-{name}", (6, 4), op, opset=13, axes=axes, keepdims=0)
         else:
             one(f"{op}-{name}", (6, 4), op, "x a", constants={"a": ints(*axes)}, keepdims=1)
@@ -92,6 +94,37 @@ for name, more in (("plain", {}), ("stride", {"strides": [2, 3]}), ("padded", {"
     one(f"conv-transpose-{name}", (2, 4, 5), "ConvTranspose", "x w b", constants={"w": floats(2, 3, 3, 3), "b": floats(3)}, **more)
 one("conv-transpose-groups", (4, 4, 5), "ConvTranspose", "x w", constants={"w": floats(4, 3, 2, 4)}, group=2, strides=[2, 2])
 one("conv-transpose-1d", (2, 6), "ConvTranspose", "x w b", constants={"w": floats(2, 3, 4), "b": floats(3)}, strides=[2], pads=[1, 1])
+one("pad-reflect", (2, 5, 6), "Pad", "x p", constants={"p": ints(0, 0, 2, 1, 0, 0, 1, 3)}, mode="reflect")
+one("pad-edge", (3, 5), "Pad", "x p", constants={"p": ints(0, 1, 2, 0, 0, 3)}, mode="edge")
+one("pad-wrap", (2, 5), "Pad", "x p", opset=19, constants={"p": ints(0, 0, 2, 0, 0, 4)}, mode="wrap")
+one("pad-less", (2, 6, 6), "Pad", "x p v", constants={"p": ints(0, 0, -1, 1, 0, 0, -2, -1), "v": np.float32(0.5)})
+# PyTorch computes the pads of a reflection by a Slice of constants, backwards.
+write("pad-computed", (2, 5, 6), [("Slice", "p b e a b", "q", {}), ("Transpose", "q", "r", {"perm": [1, 0]}), ("Reshape", "r b", "t", {}), ("Pad", "x t", "y", {"mode": "reflect"})],
+      p=np.array([[1, 3], [2, 0], [0, 0], [0, 0]]), b=ints(-1), e=ints(-(2**63)), a=ints(0))
+one("resize-half", (2, 6, 7), "Resize", "x r s", coordinate_transformation_mode="asymmetric", nearest_mode="floor",
+    constants={"r": np.zeros(0, np.float32), "s": np.array([1, 1, 0.5, 0.4], np.float32)})
+for rounding in ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"):
+    one(f"resize-{rounding}", (2, 5, 4), "Resize", "x r r n", constants={"r": np.zeros(0, np.float32), "n": ints(5, 2, 9, 3)}, nearest_mode=rounding)
+write("gram", (4, 5), [("Transpose", "x", "t", {"perm": [0, 2, 1]}), ("MatMul", "x t", "y", {})])
+one("matmul-left", (4, 3), "MatMul", "a x", constants={"a": floats(5, 4)})
+one("matmul-of-one", (4, 3), "MatMul", "x w", constants={"w": floats(1, 3, 5)})
+one("where", (3, 4), "Where", "c x z", constants={"c": np.eye(3, 4) > 0, "z": floats(4)})
+write("where-two", (4,), [("MatMul", "x a", "p", {}), ("MatMul", "x b", "q", {}), ("Where", "c p q", "y", {})],
+      a=floats(4, 3), b=floats(4, 3), c=np.array([True, False, True]))
+# Attention of two heads.
+heads = [step for part in "qkv" for step in (("MatMul", f"x w{part}", f"{part}1", {}), ("Reshape", f"{part}1 split", f"{part}2", {}),
+         ("Transpose", f"{part}2", part, {"perm": [0, 2, 3, 1] if part == "k" else [0, 2, 1, 3]}))]
+write("attention", (5, 6), heads + [("MatMul", "q k", "s", {}), ("Mul", "s scale", "t", {}), ("Softmax", "t", "p", {"axis": -1}), ("MatMul", "p v", "h", {}),
+      ("Transpose", "h", "g", {"perm": [0, 2, 1, 3]}), ("Reshape", "g whole", "j", {}), ("MatMul", "j wo", "o", {}), ("Add", "o x", "y", {})],
+      wq=floats(6, 6), wk=floats(6, 6), wv=floats(6, 8), wo=floats(8, 6), split=ints(0, 0, 2, -1), whole=ints(0, 0, -1), scale=np.float32(0.57735))
+# The same as PyTorch writes it: timesteps come first, heads are merged with the batch, and then timesteps are.
+heads = [step for part in "qkv" for step in (("MatMul", f"t w{part}", f"{part}1", {}), ("Reshape", f"{part}1 s{part}", f"{part}2", {}),
+         ("Transpose", f"{part}2", part, {"perm": [1, 2, 0] if part == "k" else [1, 0, 2]}))]
+write("attention-merged", (5, 6), [("Transpose", "x", "t", {"perm": [1, 0, 2]})] + heads + [("MatMul", "q k", "s", {}), ("Mul", "s scale", "u", {}),
+      ("Softmax", "u", "p", {"axis": -1}), ("MatMul", "p v", "h", {}), ("Transpose", "h", "g", {"perm": [1, 0, 2]}), ("Reshape", "g rows", "j", {}),
+      ("Gemm", "j wo b", "o", {"transB": 1}), ("Reshape", "o whole", "r", {}), ("Add", "r t", "a", {}), ("Transpose", "a", "y", {"perm": [1, 0, 2]})],
+      wq=floats(6, 6), wk=floats(6, 6), wv=floats(6, 8), wo=floats(6, 8), b=floats(6), sq=ints(5, -1, 3), sk=ints(5, -1, 3), sv=ints(5, -1, 4),
+      rows=ints(-1, 8), whole=ints(5, -1, 6), scale=np.float32(0.57735))
 one("matmul-images", (2, 3, 4), "MatMul", "x w", constants={"w": floats(4, 5)})
 write("rms-reciprocal", (2, 6), [("Pow", "x two", "p", {}), ("ReduceMean", "p", "m", {"axes": [-1]}), ("Add", "m e", "a", {}),
       ("Sqrt", "a", "s", {}), ("Reciprocal", "s", "r", {}), ("Mul", "x r", "n", {}), ("Mul", "n w", "y", {})], opset=13,
@@ -182,6 +215,11 @@ onnx.save(model, wide / "wide.onnx")
 # Logarithms are refused unless they are said to be of classes, and the classifier then gives probabilities.
 write("log-softmax", (6,), [("MatMul", "x a", "p", {}), ("LogSoftmax", "p", "y", {"axis": 1})], a=floats(6, 4))
 np.save(out / "log-softmax.y.npy", np.exp(np.load(out / "log-softmax.y.npy")))
+# Labels alone: the probabilities of a classifier, whose largest ones they are.
+matrix = floats(6, 4)
+write("labels", (6,), [("MatMul", "x a", "p", {}), ("ArgMax", "p", "y", {"axis": 1, "keepdims": 0})], output=TensorProto.INT64, a=matrix)
+odds = np.exp(np.load(out / "labels.x.npy") @ matrix)
+np.save(out / "labels.y.npy", odds / odds.sum(1, keepdims=True))
 '''
 
 # Writes models of scikit-learn as NAME.onnx with NAME.x.npy and NAME.y.npy, and the classes' names.
