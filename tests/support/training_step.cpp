@@ -153,7 +153,7 @@ class TrainingStep {
       op.gamma = param("gamma", {net.out}, uniform(0.5, 1.5));
       op.beta = param("beta", {net.out}, normal(0.1));
       const auto running = [&](const char* what, Fill fill) {
-        return c_.make(name(what), DType::fp32, {net.out}, Role::state, fill);
+        return c_.accumulator(name(what), {net.out}, Role::state, fill);
       };
       op.running_mean = running("running_mean", normal(1));
       op.running_var = running("running_var", uniform(0.5, 2));
@@ -233,7 +233,7 @@ class TrainingStep {
     layer.rstd = c_.accumulator(fmt::format("rstd{}", i), {count}, Role::temp);
     if (batch) {
       const auto running = [&](const char* name, Fill fill) {
-        return c_.make(fmt::format("{}.{}", i, name), DType::fp32, {out}, Role::state, fill);
+        return c_.accumulator(fmt::format("{}.{}", i, name), {out}, Role::state, fill);
       };
       BatchNorm op;
       op.x = layer.z, op.gamma = layer.gamma, op.beta = layer.beta;
