@@ -2,7 +2,9 @@
 
 #include <dlfcn.h>
 
+#include <cerrno>
 #include <cstdlib>
+#include <new>
 
 namespace ridgeline::dist {
 namespace {
@@ -53,7 +55,9 @@ std::unique_ptr<Transport> open_mpi(const Launch& launch) {
   refuse("this build has no MPI");
 #endif
   // RTLD_GLOBAL, because Open MPI's own plugins look for its symbols there.
+  errno = 0;
   void* library = dlopen(kLibrary, RTLD_NOW | RTLD_GLOBAL);
+  if (library == nullptr && errno == ENOMEM) throw std::bad_alloc();
   if (library == nullptr) refuse(dlerror());
   using Make = Transport* (*)();
   const auto make = reinterpret_cast<Make>(dlsym(library, "ridgeline_mpi_transport"));

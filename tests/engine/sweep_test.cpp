@@ -20,6 +20,7 @@ SweepPoint point(std::vector<std::string> values, double accuracy, const std::st
   SweepPoint made;
   made.values = std::move(values);
   made.report.test.accuracy = accuracy;
+  made.report.test.targets = 10;
   made.error = error;
   return made;
 }
