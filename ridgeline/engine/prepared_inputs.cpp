@@ -374,4 +374,16 @@ DType input_dtype(const Preparation& preparation) {
   return only_image(preparation) != nullptr ? DType::uint8 : DType::fp32;
 }
 
+void check_codes(std::span<const uint8_t> samples, int64_t codes, int64_t features,
+                 int64_t first_sample, const std::string& name) {
+  const auto high = std::ranges::find_if(samples, [&](uint8_t code) { return code >= codes; });
+  if (high == samples.end()) return;
+  throw_error(
+      ErrorKind::data,
+      "{}: sample {} holds the code {}, but the first layer knows {} (0 to {}): the samples of "
+      "this model are codes",
+      name, first_sample + (high - samples.begin()) / features, *high, counted(codes, "code"),
+      codes - 1);
+}
+
 }  // namespace ridgeline::engine

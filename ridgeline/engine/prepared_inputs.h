@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "ridgeline/data/prepare/preparation.h"
@@ -45,6 +46,12 @@ std::shared_ptr<const data::InputSource> coded_inputs(
 // preceded by its number of timesteps, an int32.
 void append_inputs(const data::FieldSet& set, const data::Preparation& preparation, int64_t begin,
                    int64_t end, std::vector<uint8_t>& out);
+
+// Checks that samples hold only codes that the model's first layer knows, because kernels use them
+// as unchecked indices. Throws Error(data), with the sample counted from `first_sample` and the
+// name.
+void check_codes(std::span<const uint8_t> samples, int64_t codes, int64_t features,
+                 int64_t first_sample, const std::string& name);
 
 constexpr int64_t kPreparedBlock = 4096;  // most samples prepared at a time
 constexpr int64_t kPreparedNumbers = int64_t{1} << 22;

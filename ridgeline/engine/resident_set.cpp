@@ -8,6 +8,7 @@
 #include "ridgeline/core/order_maker.h"
 #include "ridgeline/core/text.h"
 #include "ridgeline/data/inputs_in_place.h"
+#include "ridgeline/engine/prepared_inputs.h"
 #include "ridgeline/nn/loss_ops.h"
 #include "ridgeline/registry.h"
 
@@ -134,18 +135,6 @@ nn::LowerOptions lower_options(const Config& config, const data::Scaling& scalin
     options.loss.weights = nn::balanced_weights(samples);
   }
   return options;
-}
-
-void check_codes(std::span<const uint8_t> samples, int64_t codes, int64_t features,
-                 int64_t first_sample, const std::string& name) {
-  const auto high = std::ranges::find_if(samples, [&](uint8_t code) { return code >= codes; });
-  if (high == samples.end()) return;
-  throw_error(
-      ErrorKind::data,
-      "{}: sample {} holds the code {}, but the first layer knows {} (0 to {}): the samples of "
-      "this model are codes",
-      name, first_sample + (high - samples.begin()) / features, *high, counted(codes, "code"),
-      codes - 1);
 }
 
 void check_codes(const nn::Model& model, const data::SampleSet& set, const std::string& data_name) {

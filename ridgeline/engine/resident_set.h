@@ -52,11 +52,7 @@ nn::LowerOptions lower_options(const Config& config, const data::Scaling& scalin
 nn::LowerOptions lower_options(const Config& config, const data::Scaling& scaling,
                                const data::SampleSet& set);
 
-// Checks that samples hold only codes that the model's first layer knows, because kernels use them
-// as unchecked indices. Throws Error(data), with the sample counted from `first_sample` and the
-// name.
-void check_codes(std::span<const uint8_t> samples, int64_t codes, int64_t features,
-                 int64_t first_sample, const std::string& name);
+// The same for a set of samples of such a model.
 void check_codes(const nn::Model& model, const data::SampleSet& set, const std::string& data_name);
 
 // Checks that the model has as many outputs as the data has classes, or values per sample, and

@@ -5,8 +5,7 @@
 
 #include "ridgeline/core/text_format.h"
 #include "ridgeline/data/field_set.h"
-#include "ridgeline/engine/resident_set.h"
-#include "ridgeline/engine/user_data.h"
+#include "ridgeline/engine/prepared_inputs.h"
 #include "ridgeline/serve/http_error.h"
 
 namespace ridgeline::serve {

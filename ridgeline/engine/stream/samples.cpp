@@ -9,6 +9,7 @@
 #include "ridgeline/data/idx.h"
 #include "ridgeline/data/resize.h"
 #include "ridgeline/data/source/detect.h"
+#include "ridgeline/engine/prepared_inputs.h"
 #include "ridgeline/engine/resident_set.h"
 #include "ridgeline/engine/stream/sample_sources.h"
 
