@@ -20,7 +20,9 @@ void prepare(const data::Preparation& preparation, std::string body) {
       .config = {},
       .model = nn::Model({std::make_shared<nn::ActivationLayer>(ActivationKind::relu)}, shape),
       .scaling = {},
-      .preparation = preparation};
+      .symbols = {},
+      .preparation = preparation,
+      .warnings = {}};
   const ModelInputs inputs(loaded);
   const size_t json = body.find('\0');  // where binary tensors begin
   InferRequest request;
