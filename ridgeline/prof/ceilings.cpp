@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -352,10 +353,25 @@ void keep_ceilings(const std::filesystem::path& file, const Ceilings& ceilings) 
   write_cache_file(file, dump_json(json, 2) + "\n");
 }
 
+namespace {
+
+// Uncertain values that are younger are not measured again: on a machine that stays busy, or whose
+// speed varies, each start would otherwise take a second longer.
+constexpr auto kUncertainFor = std::chrono::minutes(10);
+
+bool is_recent(const std::filesystem::path& file) {
+  std::error_code failed;
+  const auto age = std::filesystem::file_time_type::clock::now() -
+                   std::filesystem::last_write_time(file, failed);
+  return !failed && age < kUncertainFor;
+}
+
+}  // namespace
+
 Ceilings ceilings_of(ThreadPool& pool, const std::string& machine,
                      const std::filesystem::path& file, bool again, const Measuring& measuring) {
   const auto kept = again ? std::nullopt : read_ceilings(file, machine);
-  if (kept && kept->certain && !too_low(*kept, pool)) return *kept;
+  if (kept && (kept->certain || is_recent(file)) && !too_low(*kept, pool)) return *kept;
   Ceilings measured = measure_ceilings(pool, machine, measuring);
   // A value estimated on a busy machine may also be too high.
   if (kept && (kept->certain || !measured.certain)) raise_to(measured, *kept);

@@ -33,7 +33,7 @@ struct Ceilings {
   std::string machine;           // Runtime::fingerprint() of the machine measured
   std::string date;              // UTC, "2026-01-31"
   // Whether several tries agreed on each value. On a busy machine they do not, or there is no time
-  // for several; the next run then measures again.
+  // for several; a run after ten minutes then measures again.
   bool certain = true;
 
   std::string when() const;                      // "2026-01-31", and a remark if it is uncertain
@@ -70,9 +70,9 @@ void keep_ceilings(const std::filesystem::path& file, const Ceilings& ceilings);
 std::string today();  // UTC, "2026-01-31"
 
 // Reads `file`, else measures and keeps the result there (a folder that cannot be written is no
-// error). Kept values that are uncertain, or that a quick check shows to be too low because the
-// machine was busy, are measured again, and the better of old and new is kept. `again` measures
-// anyway.
+// error). Kept values that are uncertain and ten minutes old, or that a quick check shows to be too
+// low because the machine was busy, are measured again, and the better of old and new is kept.
+// `again` measures anyway.
 Ceilings ceilings_of(ThreadPool& pool, const std::string& machine,
                      const std::filesystem::path& file, bool again = false,
                      const Measuring& measuring = {});

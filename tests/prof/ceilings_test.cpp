@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 
@@ -192,6 +193,8 @@ TEST_F(CeilingsFile, UncertainFiguresAreMeasuredAgainAndNotLost) {
   keep_ceilings(file_, uncertain);
   EXPECT_FALSE(read_ceilings(file_, "a machine")->certain);
   ThreadPool pool(1);
+  EXPECT_EQ(ceilings_of(pool, "a machine", file_).date, uncertain.date);  // soon after
+  fs::last_write_time(file_, fs::last_write_time(file_) - std::chrono::minutes(11));
   const Ceilings now = ceilings_of(pool, "a machine", file_);
   EXPECT_EQ(now.date, today());
   // On a machine that is busy again, the better of the two; otherwise the new measurement.
