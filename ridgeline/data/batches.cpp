@@ -7,14 +7,7 @@
 
 #include "ridgeline/core/error.h"
 #include "ridgeline/core/philox.h"
-
-// Uses the widest vectors of the machine; sanitizers do not support functions chosen at load time.
-#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) && __GNUC__ >= 12 && \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define RIDGELINE_WIDEST __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
-#else
-#define RIDGELINE_WIDEST
-#endif
+#include "ridgeline/core/widest_vectors.h"
 
 namespace ridgeline::data {
 namespace {

@@ -10,15 +10,7 @@
 
 #include "ridgeline/core/text.h"
 #include "ridgeline/core/text_format.h"
-
-// Uses the widest vectors of the machine; the results have the same bits, because nothing here can
-// be fused. Sanitizers do not support functions chosen at load time.
-#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) && __GNUC__ >= 12 && \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define RIDGELINE_WIDEST __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
-#else
-#define RIDGELINE_WIDEST
-#endif
+#include "ridgeline/core/widest_vectors.h"
 
 namespace ridgeline::engine {
 namespace {
@@ -70,6 +62,7 @@ void make_tokens(const FieldSet& set, const Preparation& preparation,
 }
 
 // Scales floats from anywhere in memory. Returns false if one is not finite.
+// Its bits are the same with all vectors, because nothing here can be fused.
 RIDGELINE_WIDEST bool scale_floats(const std::byte* __restrict from, size_t count,
                                    const double* __restrict shift, const double* __restrict factor,
                                    float* __restrict out) {
