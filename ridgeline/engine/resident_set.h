@@ -52,7 +52,7 @@ nn::LowerOptions lower_options(const Config& config, const data::Scaling& scalin
 nn::LowerOptions lower_options(const Config& config, const data::Scaling& scaling,
                                const data::SampleSet& set);
 
-// The same for a set of samples of such a model.
+// Checks the codes of a whole set of samples, if the model's samples are codes.
 void check_codes(const nn::Model& model, const data::SampleSet& set, const std::string& data_name);
 
 // Checks that the model has as many outputs as the data has classes, or values per sample, and

@@ -72,7 +72,7 @@ struct GemvFunctions {
   void (*pack_cell)(CellKind cell, int64_t in, int64_t hidden, const float* w_ih, const float* w_hh,
                     const float* b_ih, const float* b_hh, float* packed);
   void (*step)(const CellArgs&);
-  // The same timestep for kLeastCellSamples or more, which stay in registers by sixes. y must not
+  // Computes a timestep of kLeastCellSamples or more, which stay in registers by sixes. y must not
   // overlap h, nor c_next c.
   void (*step_many)(const CellArgs&);
   // Multiplies several timesteps' inputs, x[samples][steps][in], by their weights, which are then

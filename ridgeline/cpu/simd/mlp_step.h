@@ -132,8 +132,8 @@ class MlpStep {
     size_t dropped_panels, keep_panels;    // y after dropout; 0 or the factor of each
     size_t x, dw, db;                      // x: batch-major input, one copy per thread or shared
     size_t blocks;                         // for SplitLayer
-    // Of a norm: its input, the gradients of its weights, and the moments of the samples or of the
-    // own outputs.
+    // A norm has its input, the gradients of its weights, and the moments of the samples or of the
+    // outputs of its thread.
     size_t norm_panels, dgamma, dbeta, mean, rstd;
   };
 
