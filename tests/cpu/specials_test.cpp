@@ -17,6 +17,8 @@ namespace {
 
 class Specials : public testing::Test {
  protected:
+  void expect_like_reference(const Kernel& kernel, const Case& c, size_t begin, double bound);
+
   std::unique_ptr<Runtime> runtime_ = make_runtime(Device{}, 2);
   const KernelTable table_ = all_kernels();
   // oneDNN's relu turns NaNs (differences of infinities) into zeros, and its max pool skips them.
@@ -95,6 +97,25 @@ void expect_like(const std::vector<double>& want, const std::vector<double>& has
   }
 }
 
+// Compares what a kernel writes for the ops from `begin` on with the reference, which has written
+// those before.
+void Specials::expect_like_reference(const Kernel& kernel, const Case& c, size_t begin,
+                                     double bound) {
+  const Cover cover = offer(kernel, {c.program, begin, *runtime_});
+  ASSERT_GT(cover.ops, 0u);
+  Arrays start = c.inputs();
+  Reference().run(c.program, 0, begin, start);
+  Arrays want = start;
+  Reference().run(c.program, begin, begin + cover.ops, want);
+  const auto got = run_kernel(kernel, cover, c.program, begin, start, *runtime_, table_);
+  for (size_t op = begin; op < begin + cover.ops; ++op) {
+    for (const Value& value : writes(c.program.ops[op])) {
+      if (!is_float(value.dtype) || std::ranges::count(cover.skips, value.id) > 0) continue;
+      expect_like(want.doubles(value.id), got.arrays.doubles(value.id), bound);
+    }
+  }
+}
+
 // The kernels sum in fp32, where squares end at 1e19. Two samples cancel each other's gradients,
 // which may be larger than any float before they do.
 TEST_F(Specials, BatchNormIsFiniteWhereTheReferenceIs) {
@@ -112,21 +133,33 @@ TEST_F(Specials, BatchNormIsFiniteWhereTheReferenceIs) {
       for (const Sizes& size : sizes) {
         SCOPED_TRACE(fmt::format("{} {} x {}", name, n, size.x));
         const Case c = norm_relu(n, in, size);
-        const Cover cover = offer(*kernel, {c.program, begin, *runtime_});
-        ASSERT_GT(cover.ops, 0u);
-        Arrays start = c.inputs();
-        Reference().run(c.program, 0, begin, start);
-        Arrays want = start;
-        Reference().run(c.program, begin, begin + cover.ops, want);
-        const auto got = run_kernel(*kernel, cover, c.program, begin, start, *runtime_, table_);
         // A few sums of all numbers of a channel; of two samples no more than that is left.
         const double bound = n == 2 ? 2 : 64 * double(n * in.pixels()) * 0x1p-24;
-        for (size_t op = begin; op < begin + cover.ops; ++op) {
-          for (const Value& value : writes(c.program.ops[op])) {
-            if (!is_float(value.dtype) || std::ranges::count(cover.skips, value.id) > 0) continue;
-            expect_like(want.doubles(value.id), got.arrays.doubles(value.id), bound);
-          }
+        expect_like_reference(*kernel, c, begin, bound);
+      }
+    }
+  }
+}
+
+// The kernels sum in fp32 and begin again in double where that overflows.
+TEST_F(Specials, NormsOfSamplesAreFiniteWhereTheReferenceIs) {
+  for (const char* const name : {"cpu.layer_norm.simd", "cpu.group_norm.simd"}) {
+    const auto kernel = std::ranges::find(table_, name, &Kernel::name);
+    ASSERT_NE(kernel, table_.end());
+    for (const bool centred : {true, false}) {
+      for (const double size : {1.0, 1e18, 1e20, 1e37}) {
+        SCOPED_TRACE(fmt::format("{} {} x {}", name, centred ? "centred" : "rms", size));
+        CaseBuilder c("norm", DType::fp32);
+        const Shape shape{5, 3 * 37}, features{37};
+        const Value x = c.in("x", shape, normal(size)), y = c.out("y", shape);
+        const Value gamma = c.param("gamma", features), beta = c.param("beta", features);
+        const Value mean = c.out("mean", {15}), rstd = c.out("rstd", {15});
+        if (std::string_view(name) == "cpu.layer_norm.simd") {
+          c.add(LayerNorm{x, gamma, beta, y, mean, rstd, 37});
+        } else {
+          c.add(GroupNorm{x, {}, {}, y, centred ? mean : Value{}, rstd, 3, 37, 1, 1e-5, centred});
         }
+        expect_like_reference(*kernel, c.done(), 0, 64 * 37 * 0x1p-24);
       }
     }
   }

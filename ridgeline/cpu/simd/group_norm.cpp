@@ -71,35 +71,59 @@ HWY_INLINE void for_run(int64_t width, int64_t spatial, F f) {
 }
 
 template <typename T>
+struct Moments {
+  T mean, rstd;
+};
+
+template <typename T>
+HWY_INLINE Moments<T> moments(const GroupNormArgs<T>& g, const T* x) {
+  const Tag<T> d;
+  T mean = 0;
+  if (g.centred) {
+    Vec<T> sums = hn::Zero(d);
+    for_vectors<T>(g.width, [&](int64_t i, auto live)
+                                HWY_ATTR { sums = hn::Add(sums, hn::MaskedLoad(live, d, x + i)); });
+    mean = total<T>(sums) / T(g.width);
+  }
+  const Vec<T> centre = hn::Set(d, mean);
+  Vec<T> squares = hn::Zero(d);
+  for_vectors<T>(g.width, [&](int64_t i, auto live) HWY_ATTR {
+    const Vec<T> off = hn::IfThenElseZero(live, hn::Sub(hn::MaskedLoad(live, d, x + i), centre));
+    squares = hn::MulAdd(off, off, squares);
+  });
+  return {mean, T(1) / std::sqrt(total<T>(squares) / T(g.width) + T(g.epsilon))};
+}
+
+// Computes the moments in double: in fp32 the squares of numbers above 1e19 overflow.
+template <typename T>
+HWY_NOINLINE Moments<T> exact_moments(const GroupNormArgs<T>& g, const T* x) {
+  const auto sum = [&](auto of) {
+    double all = 0;
+    for (int64_t i = 0; i < g.width; ++i) all += of(double(x[i]));
+    return all;
+  };
+  const double mean = g.centred ? sum([](double v) { return v; }) / double(g.width) : 0;
+  const double squares = sum([&](double v) { return (v - mean) * (v - mean); });
+  return {T(mean), T(1 / std::sqrt(squares / double(g.width) + g.epsilon))};
+}
+
+template <typename T>
 void forward(const GroupNormArgs<T>& g, Range runs) {
   const Tag<T> d;
   for (int64_t r = runs.begin; r < runs.end; ++r) {
     const T* x = g.x + r * g.width;
     T* y = g.y + r * g.width;
-    T mean = 0;
-    if (g.centred) {
-      Vec<T> sums = hn::Zero(d);
-      for_vectors<T>(g.width, [&](int64_t i, auto live) HWY_ATTR {
-        sums = hn::Add(sums, hn::MaskedLoad(live, d, x + i));
-      });
-      mean = total<T>(sums) / T(g.width);
-    }
-    const Vec<T> centre = hn::Set(d, mean);
-    Vec<T> squares = hn::Zero(d);
-    for_vectors<T>(g.width, [&](int64_t i, auto live) HWY_ATTR {
-      const Vec<T> off = hn::IfThenElseZero(live, hn::Sub(hn::MaskedLoad(live, d, x + i), centre));
-      squares = hn::MulAdd(off, off, squares);
-    });
-    const T rstd = T(1) / std::sqrt(total<T>(squares) / T(g.width) + T(g.epsilon));
-    const Vec<T> scale = hn::Set(d, rstd);
+    Moments<T> m = moments(g, x);
+    if (!(m.rstd > 0)) m = exact_moments(g, x);
+    const Vec<T> centre = hn::Set(d, m.mean), scale = hn::Set(d, m.rstd);
     const ChannelWeights<T> gamma(g.gamma, g.first_channel(r), g.spatial, T(1));
     const ChannelWeights<T> beta(g.beta, g.first_channel(r), g.spatial, T(0));
     for_run<T>(g.width, g.spatial, [&](int64_t i, auto live) HWY_ATTR {
       const Vec<T> unit = hn::Mul(hn::Sub(hn::MaskedLoad(live, d, x + i), centre), scale);
       hn::BlendedStore(hn::MulAdd(unit, gamma.at(i, live), beta.at(i, live)), live, d, y + i);
     });
-    if (g.mean != nullptr) g.mean[r] = mean;
-    if (g.rstd != nullptr) g.rstd[r] = rstd;
+    if (g.mean != nullptr) g.mean[r] = m.mean;
+    if (g.rstd != nullptr) g.rstd[r] = m.rstd;
   }
 }
 
