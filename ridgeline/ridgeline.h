@@ -51,9 +51,13 @@ struct Array {
 
 // Samples and what a model learns to say about them. Integer targets [samples] are classes; floats,
 // [samples] or [samples, outputs], are values.
+// `weights`, if it has numbers (float32 or float64, [samples]), says how much each sample counts.
+// The loss of a training step is the mean of weight times loss; an evaluation's loss and scores are
+// weighted means.
 struct Samples {
   Array inputs;
   Array targets;
+  Array weights{};
 };
 
 // Bytes of arrays that were copied since the start because they could not be used where they lay:

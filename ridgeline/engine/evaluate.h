@@ -20,7 +20,8 @@ Scores score(const data::SampleSet& set, std::span<const float> outputs, nn::Los
 // preparation has scaled; empty for anything else.
 std::vector<double> target_units(const data::Preparation* preparation, const data::SampleSet& set);
 
-// Evaluates a model over a resident set: loss, accuracy and scores. Each rank computes a share.
+// Evaluates a model over a resident set: loss, accuracy and scores. Each rank computes a share. If
+// the samples have weights, all are weighted means; a set of sequences then has no accuracy.
 class Evaluator {
  public:
   // The set must outlive this. `pinned` are the kernels of a checkpoint, or none; `pinned_tail`
@@ -50,6 +51,7 @@ class Evaluator {
   void keep_outputs(const Runner& runner, int64_t first);
   void share_outputs();
   double loss_of_probabilities() const;
+  double total_weight() const;  // of all samples
 
   Machine& machine_;
   const nn::Model& model_;
