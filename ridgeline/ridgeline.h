@@ -204,8 +204,9 @@ class Model {
   // The most probable class of each sample, as a number of classes().
   std::vector<int32_t> predict_classes(const Array& samples);
   void predict_classes(const Array& samples, std::span<int32_t> out);
-  // Throws usage for a model of a named set, whose samples are no arrays.
-  Evaluation evaluate(const Samples& samples);
+  // Throws usage for a model of a named set, whose samples are no arrays. `between_batches` is
+  // called now and then on this thread; what it throws ends the evaluation.
+  Evaluation evaluate(const Samples& samples, const std::function<void()>& between_batches = {});
 
   // Reads an ONNX file as a model. `input_shape` is needed where the file leaves it open; `classes`
   // says that its outputs are logits of classes. Throws model for what our layers do not express.
@@ -368,6 +369,7 @@ struct StepResult {
 };
 
 // Training in a loop of the caller's own: each call makes one step on a batch that it is given.
+// Calls from several threads follow one another.
 class StepTrainer {
  public:
   // Begins with the weights of the model, which stays as it is, and with its loss and optimizer.

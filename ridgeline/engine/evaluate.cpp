@@ -262,12 +262,15 @@ Evaluation Evaluator::run(const Weights& weights) {
   if (keeps_outputs()) outputs_.assign(size_t(source_->size() * source_->outputs()), 0.0f);
   main_->clear_carried();
   const int64_t batches = samples / batch_;
-  const int64_t steps = keeps_outputs() ? 1 : batches;
+  // The most batches of a launch that somebody may want to end.
+  constexpr int64_t kFewBatches = 16;
+  const int64_t steps = keeps_outputs() ? 1 : between_batches_ ? kFewBatches : batches;
   for (int64_t done = 0; done < batches; done += steps) {
     const int64_t first = samples_.begin + done * batch_;
-    main_->launch(first, steps);
+    main_->launch(first, std::min(steps, batches - done));
     add(*main_, batch_);
     if (keeps_outputs()) keep_outputs(*main_, first);
+    if (between_batches_) between_batches_();
   }
   if (rest > 0) {
     tail_->launch(samples_.end - rest, 1);

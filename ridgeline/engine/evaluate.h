@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "ridgeline/core/thread_pool.h"
@@ -33,6 +34,8 @@ class Evaluator {
 
   void replace(const data::SampleSet& set);  // by another of the same shapes
   void set_units(std::vector<double> units) { units_ = std::move(units); }
+  // Called after each launch of run(), on its thread; what it throws ends the evaluation.
+  void set_between_batches(std::function<void()> call) { between_batches_ = std::move(call); }
   // Plans for these weights, which must be of the same model; run() does so if needed.
   void prepare(const Weights& weights);
   Evaluation run(const Weights& weights);
@@ -67,6 +70,7 @@ class Evaluator {
   std::unique_ptr<Runner> main_, tail_;  // tail_: the samples left over, if any
   std::vector<float> outputs_;
   std::vector<double> units_;
+  std::function<void()> between_batches_;
 };
 
 // Evaluates a model file on one part of a set. If `data_name` is empty, it is the set that the
