@@ -51,9 +51,13 @@ struct Array {
 
 // Samples and what a model learns to say about them. Integer targets [samples] are classes; floats,
 // [samples] or [samples, outputs], are values.
+// `weights`, if it has numbers (float32 or float64, [samples]), says how much each sample counts.
+// The loss of a training step is the mean of weight times loss; an evaluation's loss and scores are
+// weighted means.
 struct Samples {
   Array inputs;
   Array targets;
+  Array weights{};
 };
 
 // Bytes of arrays that were copied since the start because they could not be used where they lay:
@@ -200,8 +204,9 @@ class Model {
   // The most probable class of each sample, as a number of classes().
   std::vector<int32_t> predict_classes(const Array& samples);
   void predict_classes(const Array& samples, std::span<int32_t> out);
-  // Throws usage for a model of a named set, whose samples are no arrays.
-  Evaluation evaluate(const Samples& samples);
+  // Throws usage for a model of a named set, whose samples are no arrays. `between_batches` is
+  // called now and then on this thread; what it throws ends the evaluation.
+  Evaluation evaluate(const Samples& samples, const std::function<void()>& between_batches = {});
 
   // Reads an ONNX file as a model. `input_shape` is needed where the file leaves it open; `classes`
   // says that its outputs are logits of classes. Throws model for what our layers do not express.
@@ -364,6 +369,7 @@ struct StepResult {
 };
 
 // Training in a loop of the caller's own: each call makes one step on a batch that it is given.
+// Calls from several threads follow one another.
 class StepTrainer {
  public:
   // Begins with the weights of the model, which stays as it is, and with its loss and optimizer.

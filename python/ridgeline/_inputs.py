@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 _PROTOCOLS = ("__dlpack__", "__array_interface__", "__cuda_array_interface__")
@@ -32,6 +32,48 @@ def as_rate(rate: Any) -> float:
     return float(rate)
 
 
+def columns_of(table: Any) -> list[str] | None:
+    """The names of a table's columns; None for an array."""
+    return [str(name) for name in table.columns] if hasattr(table, "columns") else None
+
+
+def check_columns(table: Any, known: list[str] | None, name: str) -> None:
+    """Refuses a table whose columns are not those that the model was trained on, in their order."""
+    got = columns_of(table)
+    if known is None or got is None or got == known:
+        return
+    missing, more = [each for each in known if each not in got], [each for each in got if each not in known]
+    what = f"without {missing[0]!r}" if missing else f"with {more[0]!r}" if more else "in another order"
+    raise ValueError(f"{name}: got columns {what}, expected those that the model was trained on: {', '.join(known)}")
+
+
+def as_weights(weights: Any, name: str) -> Any:
+    """How much each sample counts: floats, or None. The extension module compares their number with the samples'."""
+    if weights is None:
+        return None
+    weights = on_host(as_array(weights, name))
+    shape = shape_of(weights, name)
+    if len(shape) not in (1, 2) or shape[1:] not in ((), (1,)):
+        raise ValueError(f"{name}: got shape {shape}, expected one weight a sample")
+    return as_numpy(weights).astype("float32") if is_integer(weights) else weights
+
+
+_LOSSES = {"crossentropy": "cross-entropy", "sparsecategoricalcrossentropy": "cross-entropy",
+           "categoricalcrossentropy": "cross-entropy", "crossentropyloss": "cross-entropy",
+           "binarycrossentropy": "binary-cross-entropy", "bce": "binary-cross-entropy",
+           "bcewithlogits": "binary-cross-entropy", "bcewithlogitsloss": "binary-cross-entropy",
+           "meansquarederror": "mse", "mseloss": "mse", "meanabsoluteerror": "mae", "l1": "mae", "l1loss": "mae",
+           "huberloss": "huber", "pinball": "quantile",
+           **{name: name for name in ("mse", "mae", "huber", "quantile")}}
+
+
+def as_loss(loss: Any) -> Any:
+    """A loss by the library's name; Keras' and PyTorch's names for the same mean it too."""
+    if isinstance(loss, Mapping) and "type" in loss:
+        return {**loss, "type": as_loss(loss["type"])}
+    return _LOSSES.get(loss.lower().replace("_", "").replace("-", ""), loss) if isinstance(loss, str) else loss
+
+
 def as_shape(shape: Any, name: str) -> tuple[int, ...]:
     """The shape of one sample; a single number is that of a row."""
     extents = shape if isinstance(shape, Sequence) and not isinstance(shape, str) else (shape,)
@@ -52,7 +94,8 @@ def as_array(value: Any, name: str) -> Any:
         try:
             made = numpy.asarray(value)
         except ValueError as error:
-            raise ValueError(f"{name}: got {type(value).__name__}, expected an array: {error}") from None
+            remedy = "; samples of several lengths are padded to one" if "inhomogeneous" in str(error) else ""
+            raise ValueError(f"{name}: got {type(value).__name__}, expected an array: {error}{remedy}") from None
         if made.dtype == object and hasattr(value, "isna"):
             made = _of_pandas(value, name)
         return _of_numbers(made, name)
@@ -104,15 +147,29 @@ def check_samples(x: Any, shape: Sequence[int] | None, name: str) -> int:
     got = shape_of(x, name)
     if not got:
         raise ValueError(f"{name}: got a single number, expected an array [samples, ...]")
-    if shape is not None and got[1:] != tuple(shape):
+    if shape is not None and not _same_but_ones(got[1:], tuple(shape)):
         raise ValueError(f"{name}: got shape {got}, whose samples are {_text(got[1:])} each, but the model takes "
                          f"{_text(shape)}{_remedy(got, tuple(shape), name)}")
     return got[0]
 
 
+def _same_but_ones(got: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Whether samples of one shape lie in memory as those of the other: extents of 1, as of the one channel of grey
+    images, may be left out or stand elsewhere."""
+    return [each for each in got if each != 1] == [each for each in shape if each != 1]
+
+
+def as_samples(x: Any, shape: Sequence[int] | None) -> Any:
+    """Samples in the shape that a model takes, which may differ in extents of 1 alone; nothing is copied."""
+    if shape is None or shape_of(x, "x")[1:] == tuple(shape):
+        return x
+    x = x if hasattr(x, "reshape") else as_numpy(x)
+    return x.reshape((len(x), *shape))
+
+
 def _remedy(got: tuple[int, ...], shape: tuple[int, ...], name: str) -> str:
     """How to give samples the model's shape, if they have the right number of elements."""
-    if got == shape:
+    if _same_but_ones(got, shape):
         return f"; a single sample is {name}[None]"
     if len(shape) == 3 and got[1:] == (shape[1], shape[2], shape[0]):
         return f"; channels come first: {name}.transpose(0, 3, 1, 2)"
@@ -227,23 +284,28 @@ def is_integer(y: Any) -> bool:
     return as_numpy(y).dtype.kind in "iub"
 
 
-def as_pair(validation: Any) -> tuple[Any, Any]:
-    """Returns the two arrays of `validation`."""
-    if isinstance(validation, (tuple, list)) and len(validation) == 2:
-        return validation[0], validation[1]
-    raise TypeError(f"validation: got {type(validation).__name__}, expected (x, y) or a fraction as a float")
+def as_triple(validation: Any) -> tuple[Any, Any, Any]:
+    """Returns the arrays of `validation`: samples, targets and weights, which may be None."""
+    if isinstance(validation, (tuple, list)) and len(validation) in (2, 3):
+        return validation[0], validation[1], validation[2] if len(validation) == 3 else None
+    raise TypeError(f"validation: got {type(validation).__name__}, expected (x, y), (x, y, sample_weight) or a fraction "
+                    "as a float")
 
 
-def split(x: Any, y: Any, fraction: float, seed: int) -> tuple[Any, Any, Any, Any]:
-    """Samples to train on, and a fraction of them to validate with."""
+def split(arrays: Sequence[Any], fraction: float, seed: int) -> tuple[list[Any], list[Any]]:
+    """Arrays of the samples to train on, and of a fraction of them to validate with. An array may be None."""
     import numpy
 
     if not 0 < fraction < 1:
         raise ValueError(f"validation: got {fraction}, expected a fraction between 0 and 1")
-    x, y = as_numpy(on_host(x)), as_numpy(y)
-    order = numpy.random.default_rng(seed).permutation(len(x))
-    taken = max(1, round(fraction * len(x)))
-    if taken >= len(x):
-        raise ValueError(f"validation: got {fraction} of {len(x)} samples, expected a fraction that leaves some to train on")
+    arrays = [None if each is None else as_numpy(on_host(each)) for each in arrays]
+    count = len(arrays[0])
+    for each, what in zip(arrays[1:], ("targets", "weights"), strict=True):
+        if each is not None and len(each) != count:
+            raise ValueError(f"x, y: got {count} samples and {len(each)} {what}, expected as many of both")
+    order = numpy.random.default_rng(seed).permutation(count)
+    taken = max(1, round(fraction * count))
+    if taken >= count:
+        raise ValueError(f"validation: got {fraction} of {count} samples, expected a fraction that leaves some to train on")
     rest, part = numpy.sort(order[taken:]), numpy.sort(order[:taken])
-    return x[rest], y[rest], x[part], y[part]
+    return [None if each is None else each[rest] for each in arrays], [None if each is None else each[part] for each in arrays]

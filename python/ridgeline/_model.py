@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable
 from numbers import Integral, Real
@@ -12,8 +13,8 @@ from ._calls import as_callbacks, on_epoch, on_progress
 from ._core import Predictor
 from ._errors import UsageError
 from ._history import History
-from ._inputs import (as_array, as_classes, as_count, as_numpy, as_pair, as_rate, check_samples, check_targets,
-                      is_integer, is_on_gpu, on_host, shape_of, split)
+from ._inputs import (as_array, as_classes, as_count, as_numpy, as_rate, as_samples, as_triple, as_weights,
+                      check_columns, check_samples, check_targets, columns_of, is_integer, is_on_gpu, on_host, shape_of, split)
 from ._network import Control, Network
 from .callbacks import AnyCallback
 
@@ -36,6 +37,9 @@ class Model(Network):
     - `loss`: "cross-entropy", "mse", "mae", "huber", "binary-cross-entropy", "quantile", or a table. Left out,
       integer targets are classes (cross-entropy) and floats are values (mse).
     - `optimizer`: "sgd", "adam", "adamw", or a table such as {"type": "adam", "lr": 1e-3}; `lr` sets its rate.
+    - `clip_norm`: gradients are scaled down to at most this norm, all together.
+    - `augment`: {"shift": 2, "flip": True} moves images of bytes at random by up to so many pixels, and mirrors them;
+      it needs scale="unit" or "standard".
     - `scale`: what happens to samples first: "raw" (nothing), "standard" or "unit". The default of a
       `Sequential` is "raw", as in PyTorch, and that of a config what docs/config.md says ("standard").
     - `freeze`: layers that keep their weights, by number or type, as in [0, "conv2d"].
@@ -46,46 +50,58 @@ class Model(Network):
 
     # --------------------------------------------------------------------------------------- training
 
-    def fit(self, x: Any = None, y: Any = None, *, validation: tuple[Any, Any] | float | None = None,
-            epochs: int | None = None, batch_size: int | None = None,
+    def fit(self, x: Any = None, y: Any = None, *,
+            validation: tuple[Any, Any] | tuple[Any, Any, Any] | float | None = None,
+            sample_weight: Any = None, epochs: int | None = None, batch_size: int | None = None, shuffle: bool | None = None,
             callbacks: AnyCallback | Iterable[AnyCallback] | None = None,
             out: str | os.PathLike[str] | None = None, verbose: bool = False) -> History:
         """Trains on samples x [n, ...] and targets y [n] or [n, outputs], and returns what happened.
 
         A model that has weights is trained further, with the optimizer's state new. Without `x` the data are
-        those that the config names. `validation` is (x, y), or the fraction of the samples to take for it, and
-        is evaluated after each epoch. `callbacks` are functions of (epoch, logs) or
+        those that the config names. `validation` is (x, y) or (x, y, sample_weight), or the fraction of the samples
+        to take for it, and is evaluated after each epoch. `sample_weight` [n] says how much each sample counts: a
+        step minimises the mean of weight times loss. Without `shuffle` the samples are taken in their order. `callbacks` are functions of (epoch, logs) or
         `ridgeline.callbacks.Callback`s; one that returns False ends the run, and one that evaluates or saves the
         model sees its current weights. Ctrl-C ends a run too: the model keeps the steps made, and
         KeyboardInterrupt is raised. `out` is a folder for checkpoints and metrics.
         """
         self._need_idle("fit")
+        if str(self._config["data"].get("train")).endswith(".onnx"):
+            raise UsageError("fit: the model is that of an ONNX file, and predicts; to train its layers: new = Model({'model': "
+                             "model.config['model']}, input_shape=model.input_shape, scale='raw'), then "
+                             "new.load_state_dict(model.state_dict())")
         config = {section: dict(table) for section, table in self._config.items()}
         if epochs is not None:
             config["train"]["epochs"] = as_count(epochs, "epochs", 0)
         if batch_size is not None:
             config["train"]["batch"] = as_count(batch_size, "batch_size", 1)
-        validation_x: Any = None
-        validation_y: Any = None
+        if shuffle is not None:
+            config["train"]["shuffle"] = bool(shuffle)
+        data: list[Any] = [None, None, None]
+        others: list[Any] = [None, None, None]
         start = None
         if x is None:
+            if sample_weight is not None:
+                raise ValueError("sample_weight: got weights, expected none without x: the config names the data")
             if validation is not None:
                 raise ValueError("validation: got arrays, expected none without x: the config names the data")
             self._need_data(y)
         else:
-            x, y = as_array(x, "x"), on_host(as_array(y, "y"))
+            columns = columns_of(x)
+            data = [as_array(x, "x"), on_host(as_array(y, "y")), as_weights(sample_weight, "sample_weight")]
             if isinstance(validation, Real) and not isinstance(validation, Integral):
-                x, y, validation_x, validation_y = split(x, y, float(validation), int(config["train"].get("seed", 1)))
+                data, others = split(data, float(validation), int(config["train"].get("seed", 1)))
             elif validation is not None:
-                validation_x, validation_y = (as_array(each, f"validation[{i}]") for i, each in
-                                              enumerate(as_pair(validation)))
-                validation_y = on_host(validation_y)
+                more_x, more_y, weights = as_triple(validation)
+                check_columns(more_x, columns, "validation[0]")
+                others = [as_array(more_x, "validation[0]"), on_host(as_array(more_y, "validation[1]")),
+                          as_weights(weights, "validation[2]")]
             self._name_no_data(config)
-            start = self._start(x, y)
-            y, validation_y = self._targets(y, config), self._targets(validation_y, config, "validation[1]")
-            samples = self._check(x, y, "x", "y", "x, y")
-            if validation_x is not None:
-                self._check(validation_x, validation_y, "validation[0]", "validation[1]", "validation")
+            start = self._start(data[0], data[1])
+            data[1], others[1] = self._targets(data[1], config), self._targets(others[1], config, "validation[1]")
+            data[0], samples = self._check(data[0], data[1], "x", "y", "x, y")
+            if others[0] is not None:
+                others[0], _ = self._check(others[0], others[1], "validation[0]", "validation[1]", "validation")
             if samples > 0:
                 config["train"]["batch"] = min(int(config["train"].get("batch", 128)), samples)
         history = History()
@@ -95,10 +111,11 @@ class Model(Network):
             for each in called:
                 each.on_train_begin(self)
             core, figures, raised = _core.train(
-                _config.to_toml(config), x, y, validation_x, validation_y, start,
+                _config.to_toml(config), tuple(data), tuple(others), start,
                 os.fspath(out) if out is not None else "", on_progress(called), on_epoch(called, history),
                 self._control)
             self._take(core)
+            self._columns = None if x is None else columns_of(x)
             history.steps = int(figures["steps"])
             history.seconds = figures["seconds"]
             history.samples_per_second = figures["samples_per_second"]
@@ -111,25 +128,26 @@ class Model(Network):
             raise raised
         return history
 
-    def train_step(self, x: Any, y: Any, *, lr: float | None = None) -> dict[str, float]:
+    def train_step(self, x: Any, y: Any, *, lr: float | None = None, sample_weight: Any = None) -> dict[str, float]:
         """Makes one training step on a batch, for your own loop, and returns its loss and accuracy.
 
-        The optimizer's state goes on from call to call, until `fit` or `load_state_dict` gives the model other
+        The loss is the mean over the batch, of weight times loss with `sample_weight` [n]. The optimizer's state goes on from call to call, until `fit` or `load_state_dict` gives the model other
         weights. `lr` is the rate of this step; left out it is `Model.lr`. Each size of a batch is planned once.
         """
-        self._need_idle("train_step")
-        x, y = as_array(x, "x"), on_host(as_array(y, "y"))
-        if self._steps is None:
-            core = self._start(x, y)
-            if core is None:
-                raise UsageError("train_step: the model has no weights yet: call fit() first, or give scale=\"raw\"")
-            run = self._config["run"]
-            self._steps = _core.StepTrainer(core, run.get("device", "auto"), run.get("threads", 0),
-                                            run.get("tune", True))
-        y = self._targets(y, self._config)
-        self._check(x, y, "x", "y", "x, y")
-        loss, accuracy = self._steps.step(x, y, self.lr if lr is None else as_rate(lr))
-        self._newer = self._trained = True
+        x, y, weights = as_array(x, "x"), on_host(as_array(y, "y")), as_weights(sample_weight, "sample_weight")
+        with self._lock:
+            self._need_idle("train_step")
+            if self._steps is None:
+                core = self._start(x, y)
+                if core is None:
+                    raise UsageError("train_step: the model has no weights yet: call fit() first, or give scale=\"raw\"")
+                run = self._config["run"]
+                self._steps = _core.StepTrainer(core, run.get("device", "auto"), run.get("threads", 0),
+                                                run.get("tune", True))
+            y = self._targets(y, self._config)
+            x, _ = self._check(x, y, "x", "y", "x, y")
+            loss, accuracy = self._steps.step(x, y, weights, self.lr if lr is None else as_rate(lr))
+            self._newer = self._trained = True
         return {"loss": loss} if accuracy is None else {"loss": loss, "accuracy": accuracy}
 
     @property
@@ -156,7 +174,10 @@ class Model(Network):
     # -------------------------------------------------------------------------------------- answering
 
     def predict(self, x: Any) -> Array:
-        """Returns the class of each sample, as it was among the targets; or the values, [n] or [n, outputs]."""
+        """Returns the class of each sample, as it was among the targets; or the values, [n] or [n, outputs].
+
+        With the loss "binary-cross-entropy" the values are the probabilities of the labels.
+        """
         core = self._ready("predict")
         x = self._samples(x)
         if not core.classes():
@@ -183,12 +204,20 @@ class Model(Network):
         """
         return self._ready("outputs").predict(self._samples(x), out)
 
-    def evaluate(self, x: Any, y: Any) -> dict[str, float]:
-        """The loss and every score that fits: accuracy, f1, auc, top5 of classes; mse, mae, r2 of values."""
+    def evaluate(self, x: Any, y: Any, *, sample_weight: Any = None) -> dict[str, float]:
+        """The loss and every score that fits: accuracy, f1, auc, top5 of classes; mse, mae, r2 of values.
+
+        With `sample_weight` [n] all are weighted means.
+        """
         core = self._ready("evaluate")
+        check_columns(x, self._columns, "x")
         x, y = as_array(x, "x"), self._targets(on_host(as_array(y, "y")), self._config)
-        self._check(x, y, "x", "y", "x, y")
-        return core.evaluate(x, y)
+        x, _ = self._check(x, y, "x", "y", "x, y")
+        return core.evaluate(x, y, as_weights(sample_weight, "sample_weight"))
+
+    def __call__(self, x: Any) -> npt.NDArray[np.float32]:
+        """Returns `outputs(x)`."""
+        return self.outputs(x)
 
     def compile(self, batch: int = 1, *, threads: int = 1) -> Predictor:
         """Returns a handle that is planned for calls of at most `batch` samples, with its own weights.
@@ -254,18 +283,33 @@ class Model(Network):
         return as_numpy(y).astype("float32")
 
     def _samples(self, x: Any) -> Any:
+        check_columns(x, self._columns, "x")
         x = as_array(x, "x")
         if self._core is not None and self._sequential is not None:
+            x = self._flat(x, "x")
             check_samples(x, self._core.input_shape(), "x")
+            x = as_samples(x, self._core.input_shape())
         return x
 
-    def _check(self, x: Any, y: Any, x_name: str, y_name: str, both: str) -> int:
-        """Checks arrays by what the layers of a `Sequential` or `Graph` say; a config's data may be of many kinds."""
+    def _flat(self, x: Any, name: str) -> Any:
+        """Samples of any shape as rows, for a model whose first layer flattens them."""
+        if self._sequential is None or self._sequential.layers[0].type != "flatten" or self._core is None:
+            return x
+        row, got = tuple(self._core.input_shape()), shape_of(x, name)
+        return as_samples(x, row) if len(row) == 1 and len(got) > 2 and math.prod(got[1:]) == row[0] else x
+
+    def _check(self, x: Any, y: Any, x_name: str, y_name: str, both: str) -> tuple[Any, int]:
+        """Checks arrays by what the layers of a `Sequential` or `Graph` say; a config's data may be of many kinds.
+
+        Returns the samples in the shape that the model takes, and their number.
+        """
         core = self._core if self._sequential is not None else None
-        samples = check_samples(x, None if core is None else core.input_shape(), x_name)
+        shape = None if core is None else core.input_shape()
+        x = self._flat(x, x_name)
+        samples = check_samples(x, shape, x_name)
         if core is not None and self._loss() != "quantile":
             check_targets(y, samples, core.outputs(), bool(core.classes()), y_name, both)
-        return samples
+        return as_samples(x, shape), samples
 
     def _need_data(self, y: Any) -> None:
         """Throws unless the config names the data, which it must without samples."""

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from . import _config, _core, nn
 from ._errors import UsageError
-from ._inputs import as_count, as_shape, as_weight
+from ._inputs import as_count, as_loss, as_shape, as_weight
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     Array = npt.NDArray[Any]
+
+# Names of files that are no safetensors files, and who writes those.
+_FORMATS = {".onnx": "to_onnx writes ONNX", **dict.fromkeys((".pt", ".pth"), "torch.save(model.to_torch().state_dict(), path) writes PyTorch's"),
+            ".npz": "numpy.savez(path, **model.state_dict()) writes NumPy's",
+            **dict.fromkeys((".pkl", ".pickle", ".joblib"), "pickle takes models too"),
+            **dict.fromkeys((".h5", ".keras", ".hdf5"), "Keras' files are not written")}
 
 _RUN = ("device", "threads", "precision", "deterministic", "tune")
 
@@ -28,10 +35,11 @@ class Control:
 class Network:
     """The layers, settings and weights of a `Model`."""
 
-    def __init__(self, network: nn.Sequential | nn.Graph | Mapping[str, Any] | str | os.PathLike[str], *,
+    def __init__(self, network: nn.Sequential | nn.Graph | Sequence[nn.Layer] | Mapping[str, Any] | str | os.PathLike[str], *,
                  input_shape: int | Sequence[int] | None = None, loss: Any = None, optimizer: Any = None,
-                 lr: float | None = None, schedule: Any = None, scale: str | None = None,
-                 freeze: Sequence[int | str] | None = None, seed: int | None = None,
+                 lr: float | None = None, schedule: Any = None, clip_norm: float | None = None,
+                 augment: Mapping[str, Any] | None = None, scale: str | None = None,
+                 freeze: int | str | Sequence[int | str] | None = None, seed: int | None = None,
                  device: str | None = None, threads: int | None = None, precision: str | None = None,
                  deterministic: bool | None = None, tune: bool | None = None) -> None:
         self._core: _core.Model | None = None
@@ -39,9 +47,13 @@ class Network:
         self._sequential: nn.Sequential | nn.Graph | None = None
         self._control: Control | None = None  # of a fit that goes on
         self._steps: _core.StepTrainer | None = None  # of train_step
+        self._columns: list[str] | None = None  # of the table that it was trained on
         self._newer = False  # the weights of _steps are newer than those of _core
         self._shared: dict[str, Any] | None = None  # PyTorch's parameters that lie in our memory
         self._version = 0
+        self._lock = threading.RLock()  # held by what uses _steps
+        if isinstance(network, (list, tuple)):
+            network = nn.Sequential(*network)
         if isinstance(network, (nn.Sequential, nn.Graph)):
             self._sequential = network
             self._config = _config.check({"model": {"layers": network.config()}})
@@ -56,7 +68,9 @@ class Network:
         train, run = self._config["train"], self._config["run"]
         if isinstance(schedule, str):
             schedule = {"type": schedule}
-        for key, value in (("loss", loss), ("schedule", schedule), ("freeze", freeze), ("seed", seed)):
+        freeze = [freeze] if isinstance(freeze, (int, str)) else freeze
+        for key, value in (("loss", as_loss(loss)), ("schedule", schedule), ("clip_norm", clip_norm), ("freeze", freeze),
+                           ("seed", seed)):
             if value is not None:
                 train[key] = value
         if optimizer is not None:
@@ -71,6 +85,12 @@ class Network:
             raise UsageError("loss: the binary cross-entropy applies the sigmoid itself: leave out the last layer, Sigmoid()")
         if scale is not None:
             self._config["data"]["scale"] = self._config["data"]["target_scale"] = scale
+        if augment is not None:
+            self._config["data"]["augment"] = dict(augment)
+            if self._raw or (self._sequential is not None and scale is None):
+                raise UsageError("augment: got samples that are not scaled, expected images of bytes with scale=\"unit\" or "
+                                 "\"standard\"")
+        self._check_freeze()
         for key, value in zip(_RUN, (device, threads, precision, deterministic, tune), strict=True):
             if value is not None:
                 run[key] = value
@@ -101,6 +121,32 @@ class Network:
         except ValueError:
             return numpy.array(names)
 
+    @property
+    def freeze(self) -> list[int | str]:
+        """The layers that keep their weights, by number or type; may be set, for the training that follows.
+
+        `train_step` of a model that scales its samples follows with the next `fit`.
+        """
+        return list(self._config["train"].get("freeze") or [])
+
+    @freeze.setter
+    def freeze(self, layers: int | str | Sequence[int | str] | None) -> None:
+        self._need_idle("freeze")
+        if self._core is not None:
+            self._ready("freeze")  # the weights of train_step, which begins anew
+        before = self._config["train"].get("freeze")
+        self._config["train"]["freeze"] = [layers] if isinstance(layers, (int, str)) else list(layers or [])
+        try:
+            self._check_freeze()
+        except UsageError:
+            self._config["train"]["freeze"] = before
+            raise
+        self._steps = None
+        if self._core is not None and self._sequential is not None and self._raw:  # train_step takes the network's config
+            weights = self._core.weights(True)
+            self._build(tuple(self._core.input_shape()))
+            self._core.set_weights(weights)
+
     def summary(self) -> None:
         """Prints each layer with the shape of its output and the number of its parameters."""
         from ._reports import layer_table
@@ -122,8 +168,9 @@ class Network:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a .safetensors file that `ridgeline infer` and PyTorch's library read too."""
-        if os.fspath(path).endswith(".onnx"):
-            raise ValueError(f"path: got {os.fspath(path)!r}, expected the name of a .safetensors file; to_onnx writes ONNX")
+        suffix = os.path.splitext(os.fspath(path))[1].lower()
+        if suffix in _FORMATS:
+            raise ValueError(f"path: got {os.fspath(path)!r}, expected the name of a .safetensors file; {_FORMATS[suffix]}")
         self._ready("save").save(os.fspath(path))
 
     @classmethod
@@ -148,13 +195,21 @@ class Network:
         self._ready("weights_changed").weights_changed()
         self._steps = None
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Loads weights by these names: NumPy arrays, PyTorch tensors, or other arrays."""
+    def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> None:
+        """Loads weights by these names: NumPy arrays, PyTorch tensors, or other arrays.
+
+        With strict=False weights that are missing keep what they are, and names that the model does not have are left
+        out: part of another model's weights can be taken.
+        """
         self._need_idle("load_state_dict")
         core = self._ready("load_state_dict")
         if not isinstance(state, Mapping):
             raise TypeError(f"state: got {type(state).__name__}, expected a dict of arrays by the names of state_dict()")
-        core.set_weights([(name, as_weight(value, name)) for name, value in state.items()])
+        own = {} if strict else dict(core.weights(True))
+        given = {name: as_weight(value, name) for name, value in state.items() if strict or name in own}
+        if not strict and not given:
+            raise UsageError(f"state: got none of the model's weights, expected some of {', '.join(own)}")
+        core.set_weights(list({**own, **given}.items()))
         self._steps = None
 
     def to_torch(self, *, share: bool = False) -> Any:
@@ -168,9 +223,15 @@ class Network:
         self._warn_of_scaling("to_torch: the module")
         return to_torch(self, share)
 
+    @overload
+    def to_onnx(self, path: None = None, *, opset: int = 17, half_weights: bool = False) -> bytes: ...
+
+    @overload
+    def to_onnx(self, path: str | os.PathLike[str], *, opset: int = 17, half_weights: bool = False) -> None: ...
+
     def to_onnx(self, path: str | os.PathLike[str] | None = None, *, opset: int = 17,
-                half_weights: bool = False) -> bytes:
-        """Returns the bytes of an ONNX file, written to `path` if that is given.
+                half_weights: bool = False) -> bytes | None:
+        """Writes an ONNX file, or returns its bytes if there is no `path`.
 
         Scaling of samples and the softmax of a classifier are part of it; a warning names what is not.
         """
@@ -182,10 +243,10 @@ class Network:
             import warnings as python_warnings
 
             python_warnings.warn(f"to_onnx: {line}", stacklevel=2)
-        return file
+        return file if path is None else None
 
     def __getstate__(self) -> dict[str, Any]:
-        left_out = {"_core": None, "_steps": None, "_control": None, "_newer": False, "_shared": None}
+        left_out = {"_core": None, "_steps": None, "_control": None, "_newer": False, "_shared": None, "_lock": None}
         core = None if self._core is None else self._ready("pickle")
         return {**self.__dict__, **left_out, "file": None if core is None else core.to_bytes()}
 
@@ -193,6 +254,7 @@ class Network:
         state = dict(state)
         file = state.pop("file")
         self.__dict__.update(state)
+        self._lock = threading.RLock()
         run = self._config["run"]
         self._core = None if file is None else _core.Model.from_bytes(
             file, run.get("device", "auto"), run.get("threads", 0), run.get("tune", True))
@@ -204,6 +266,7 @@ class Network:
         model = cls.__new__(cls)
         model._core, model._trained, model._sequential = core, True, None
         model._control, model._steps, model._shared, model._newer, model._version = None, None, None, False, 0
+        model._lock, model._columns = threading.RLock(), None
         model._config = _config.from_toml(core.config())
         if str(model._config["data"].get("train")).endswith(".onnx"):  # the file scales samples itself, if it does
             model._config["data"].setdefault("scale", "raw")
@@ -237,9 +300,10 @@ class Network:
         if self._core is None:
             raise UsageError(f"{what}: the model has no weights yet: call fit() first, or give input_shape "
                              "and scale=\"raw\"")
-        if self._newer and self._steps is not None:
-            self._steps.give_weights(self._core)
-            self._newer = False
+        with self._lock:
+            if self._newer and self._steps is not None:
+                self._steps.give_weights(self._core)
+                self._newer = False
         if self._shared is not None:
             version = sum(each._version for each in self._shared.values())
             if version != self._version:
@@ -256,13 +320,40 @@ class Network:
         else:
             self._core.set_weights(core.weights())
 
+    def _check_freeze(self) -> None:
+        """Checks `freeze` by the layers of a `Sequential` or `Graph`; the library checks that of a config."""
+        tables = self._config["model"].get("layers", []) if self._sequential is not None else []
+        types = {table.get("type"): None for table in tables}
+        for each in self._config["train"].get("freeze") or [] if tables else []:
+            path = str(each).split(".") if each not in types else ["0"]  # "3.0" is a layer inside a block
+            if not all(part.isdigit() for part in path) or int(path[0]) >= len(tables):
+                raise UsageError(f"freeze: got {each!r}, expected layers by number, 0 to {len(tables) - 1}, or by type: "
+                                 f"{', '.join(map(repr, types))}")
+
     def _build(self, shape: tuple[int, ...]) -> None:
+        shape = self._channels_first(shape)
         config = {**self._config, "data": {}}
         run = self._config["run"]
         self._core = _core.Model.create(_config.to_toml(config), shape, run.get("device", "auto"),
                                         run.get("threads", 0), run.get("tune", True))
         if self._sequential is None:
             return
+        self._check_takes()
+
+    def _channels_first(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of a sample for a `Sequential` that begins with a convolution, which takes channels first."""
+        first = self._sequential.layers[0] if isinstance(self._sequential, nn.Sequential) else None
+        channels = first.in_channels if isinstance(first, nn.Conv2d) else None
+        if channels is None or len(shape) != 3 or shape[0] == channels or shape[2] != channels:
+            return shape
+        if channels != 1:
+            raise ValueError(f"layer 0 (conv2d): got samples {list(shape)}, expected {channels} channels first: "
+                             "x.transpose(0, 3, 1, 2)")
+        return (1, *shape[:2])
+
+    def _check_takes(self) -> None:
+        """Compares what the layers were told that they take with what comes to them."""
+        assert self._core is not None and self._sequential is not None
         shapes = {name: value.shape for name, value in self._core.weights()}
         for i, layer in enumerate(self._sequential.layers):
             taken = layer.takes()

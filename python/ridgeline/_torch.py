@@ -24,6 +24,10 @@ def _plain(module: Any, **wanted: Any) -> None:
             raise UsageError(f"from_torch: {module!r}: got {name}={getattr(module, name)!r}, expected {value!r}")
 
 
+# The end of a refusal: what else reads the module, without training it.
+ELSEWHERE = "; for predictions alone, from_onnx reads more modules from the file of torch.onnx.export"
+
+
 def _conv(kind: Any, m: Any) -> nn.Layer:
     _plain(m, padding_mode="zeros", transposed=False)
     layer: nn.Layer = kind(m.in_channels, m.out_channels, _one(m.kernel_size), _one(m.stride), _one(m.padding),
@@ -46,6 +50,15 @@ def _avg_pool(kind: Any, m: Any) -> nn.Layer:
 def _gelu(m: Any) -> nn.Layer:
     _plain(m, approximate="none")
     return nn.GELU()
+
+
+def _celu(m: Any) -> nn.Layer:
+    _plain(m, alpha=1.0)
+    return nn.ELU()
+
+
+def _pad(m: Any) -> nn.Layer:
+    return nn.Pad(tuple(m.padding), float(getattr(m, "value", 0.0)))
 
 
 def _softplus(m: Any) -> nn.Layer:
@@ -125,6 +138,7 @@ _LAYERS: dict[str, Any] = {
     "Hardswish": lambda m: nn.Hardswish(),
     "LeakyReLU": lambda m: nn.LeakyReLU(m.negative_slope),
     "ELU": lambda m: nn.ELU(m.alpha),
+    "CELU": _celu,
     "LayerNorm": lambda m: nn.LayerNorm(tuple(m.normalized_shape), m.eps, m.elementwise_affine),
     "BatchNorm1d": _batch_norm,
     "BatchNorm2d": _batch_norm,
@@ -134,7 +148,7 @@ _LAYERS: dict[str, Any] = {
     "LSTM": lambda m: _recurrent(nn.LSTM, m),
     "Embedding": _embedding,
     "Upsample": _upsample,
-    "ZeroPad2d": lambda m: nn.Pad(tuple(m.padding)),
+    **dict.fromkeys(("ZeroPad1d", "ZeroPad2d", "ConstantPad1d", "ConstantPad2d"), _pad),
     "Unflatten": _unflatten,
 }
 
@@ -152,6 +166,12 @@ def rank_after(table: Mapping[str, Any], rank: int | None) -> int | None:
     return len(table["shape"]) if table["type"] == "reshape" else _RANKS.get(table["type"], rank)
 
 
+def needs_trace(module: Any) -> bool:
+    """Whether a module is one of our layers only for samples of some shapes, or several layers."""
+    return getattr(module, "output_size", 1) not in (1, (1, 1)) or getattr(module, "ceil_mode", False) or \
+        type(module).__name__ in ("AdaptiveMaxPool1d", "AdaptiveMaxPool2d", "GLU")
+
+
 def layer_of(module: Any, place: int | str, rank: int | None = None) -> nn.Layer:
     """Our layer for a module; `place` is where it stands, `rank` how many dimensions samples have there, if known."""
     make = _LAYERS.get(type(module).__name__)
@@ -159,7 +179,11 @@ def layer_of(module: Any, place: int | str, rank: int | None = None) -> nn.Layer
         raise UsageError(f"from_torch: module {place} is {module!r}, expected one at the end of a classifier alone, whose "
                          "loss is the cross-entropy")
     if make is None or not type(module).__module__.startswith("torch.nn."):
-        raise UsageError(f"from_torch: module {place} is {type(module).__name__}; those known are {', '.join(_LAYERS)}")
+        raise UsageError(f"from_torch: module {place} is {type(module).__name__}; those known are {', '.join(_LAYERS)}"
+                         f"{ELSEWHERE}")
+    if "weight" not in module._parameters and getattr(module, "weight", None) is not None and module._parameters:
+        raise UsageError(f"from_torch: module {place} is {module!r} with a weight that is computed from others, expected "
+                         "a plain one: torch.nn.utils.remove_weight_norm, or parametrize.remove_parametrizations")
     if rank == 2 and type(module).__name__ == "Linear":  # PyTorch's takes the last dimension, ours all of them
         return nn.Linear(module.in_features, module.out_features, module.bias is not None, per_step=True)
     layer: nn.Layer = make(module)

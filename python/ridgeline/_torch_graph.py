@@ -9,7 +9,7 @@ import torch
 
 from . import nn
 from ._errors import UsageError
-from ._torch import layer_of, module_of, rank_after
+from ._torch import layer_of, module_of, needs_trace, rank_after
 from ._torch_modules import Residual
 from ._torch_trace import in_loss, traced
 
@@ -36,8 +36,7 @@ def from_torch(module: Any, input_shape: Sequence[int] | None, share: bool, keyw
     loss = loss.get("type") if isinstance(loss, Mapping) else loss
     modules = _flat(module)
     # What an nn.Sequential has inside may be anything, and torch.fx sees what that does.
-    if all(type(each).__module__.startswith("torch.nn.") and getattr(each, "output_size", 1) in (1, (1, 1))
-           for each in modules):
+    if all(type(each).__module__.startswith("torch.nn.") and not needs_trace(each) for each in modules):
         if len(modules) > 1 and in_loss(modules[-1], loss):
             modules.pop()
         layers: list[nn.Layer] = []

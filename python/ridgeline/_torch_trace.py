@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dis
 import io
 import operator
@@ -17,7 +18,7 @@ from torch.fx.passes.shape_prop import ShapeProp
 
 from . import nn
 from ._errors import UsageError
-from ._torch import layer_of, rank_after
+from ._torch import ELSEWHERE, layer_of, rank_after
 
 _F = torch.nn.functional
 _T = torch.nn
@@ -40,6 +41,8 @@ _ARITHMETIC = (operator.add, operator.sub, operator.mul, operator.floordiv)
 _SUMS = (operator.add, operator.iadd, torch.add, "add", "add_")
 _PRODUCTS = (operator.mul, operator.imul, torch.mul, "mul", "mul_")
 _MEANS = (torch.mean, "mean")
+_CHUNKS = (torch.chunk, "chunk")
+_SPLITS = (torch.split, "split")
 _SOFTMAXES = (torch.softmax, _F.softmax, "softmax", torch.log_softmax, _F.log_softmax, "log_softmax")
 _ALL = slice(None, None, None)
 
@@ -115,6 +118,7 @@ class _Trace:
         self.states: dict[Any, Any] = {}  # the last states of recurrent modules, by the calls of these
         self.sizes: set[Any] = set()  # nodes that are numbers of samples
         self.numbers: dict[Any, Any] = {}  # other extents, where known
+        self.parts: dict[Any, list[tuple[nn.Node, int, int, int]]] = {}  # what chunk() and split() give
         self.zeros: set[Any] = set()  # nodes that are zeros, or a device that they are on
         self.shapes = {} if input_shape is None else self.find_shapes(input_shape)
         self.owners: dict[int, Any] = {}  # PyTorch's modules by the identity of our layers
@@ -143,7 +147,7 @@ class _Trace:
         return {node: tuple(meta.shape) for node, meta in found.items() if hasattr(meta, "shape")}
 
     def refuse(self, node: Any, got: str, expected: str) -> UsageError:
-        return UsageError(f"from_torch: {node.format_node()}: got {got}, expected {expected}")
+        return UsageError(f"from_torch: {node.format_node()}: got {got}, expected {expected}{ELSEWHERE}")
 
     def value(self, node: Any, of: Any) -> nn.Node:
         if of not in self.values:
@@ -168,6 +172,10 @@ class _Trace:
         """An adaptive pool as one of windows, where these are as wide for every place."""
         name = type(module).__name__
         size = getattr(module, "output_size", 1)
+        if getattr(module, "ceil_mode", False) and x in self.shapes and self.rounds_alike(module, self.shapes[x][2:]):
+            module = copy.copy(module)
+            module.ceil_mode = False
+            return module
         if not name.startswith("Adaptive") or x not in self.shapes or ("Avg" in name and size in (1, (1, 1))) or \
                 getattr(module, "return_indices", False):
             return module
@@ -178,8 +186,47 @@ class _Trace:
         windows = tuple(extent // each for extent, each in zip(extents, sizes, strict=True))
         return getattr(_T, name.removeprefix("Adaptive"))(windows)
 
+    @staticmethod
+    def rounds_alike(pool: Any, extents: tuple[int, ...]) -> bool:
+        """Whether a pool's windows end where the samples do, so that ceil_mode changes nothing."""
+        widths, strides, paddings = ((each,) * len(extents) if isinstance(each, int) else each
+                                     for each in (pool.kernel_size, pool.stride, pool.padding))
+        return all((extent + 2 * padding - width) % stride == 0
+                   for extent, width, stride, padding in zip(extents, widths, strides, paddings, strict=True))
+
+    def part(self, node: Any, x: nn.Node, dim: int, begin: int, end: int | None) -> nn.Node:
+        """The positions of x from `begin` to `end` of an axis, counted with that of the samples."""
+        return self.put(node, nn.Slice(dim - 1 if dim > 0 else dim, begin, end), x)
+
+    def gated(self, node: Any, of: Any, dim: int) -> None:
+        """GLU: the first half of an axis times the sigmoid of the second."""
+        if of not in self.shapes or dim == 0:
+            raise self.refuse(node, "a GLU of an unknown shape", "input_shape, and an axis of a sample")
+        half, x = self.shapes[of][dim] // 2, self.value(node, of)
+        gate = self.put(node, nn.Sigmoid(), self.part(node, x, dim, half, None))
+        self.put(node, nn.Multiply(), self.part(node, x, dim, 0, half), gate)
+
+    def divided(self, node: Any) -> None:
+        """x.chunk(2, 1) and x.split(8, 1), whose parts the trace takes one by one."""
+        of, count, *rest = node.args
+        dim = rest[0] if rest else node.kwargs.get("dim", 0)
+        if of not in self.shapes or dim == 0 or node.kwargs.keys() - {"dim"}:
+            raise self.refuse(node, "parts of an unknown shape", "input_shape, and an axis of a sample")
+        extent = self.shapes[of][dim]
+        if isinstance(count, (tuple, list)):
+            sizes = list(count)
+        else:
+            size = -(-extent // count) if node.target in _CHUNKS else count
+            sizes = [min(size, extent - begin) for begin in range(0, extent, size)]
+        begins = [sum(sizes[:i]) for i in range(len(sizes))]
+        x = self.value(node, of)
+        self.parts[node] = [(x, dim, begin, begin + size) for begin, size in zip(begins, sizes, strict=True)]
+
     def call_module(self, node: Any) -> None:
         owner = self.tracer.root.get_submodule(node.target)
+        if isinstance(owner, _T.GLU):
+            self.gated(node, node.args[0], owner.dim)
+            return
         if any(each is owner for each in self.owners.values()) and list(owner.parameters()):
             raise UsageError(f"from_torch: {node.target} is called twice; layers here do not share weights")
         states: list[Any] = [*node.args[1:], *node.kwargs.values()]
@@ -200,6 +247,11 @@ class _Trace:
                 self.sizes.add(node)
             elif x in self.shapes and (not isinstance(index, slice) or index.start):
                 self.numbers[node] = self.shapes[x][index]
+        elif of in self.parts and isinstance(index, int):
+            self.part(node, *self.parts[of][index])
+        elif isinstance(index, tuple) and index[0] == _ALL and of in self.values and self.one_slice(index):
+            at = self.one_slice(index)
+            self.part(node, self.values[of], at, index[at].start or 0, index[at].stop)
         elif index == 0 and of in self.values and of.target in _LARGEST:
             self.values[node] = self.values[of]
         elif self.tracer.recurrent(of) is not None:
@@ -218,6 +270,15 @@ class _Trace:
             self.put(node, nn.Select(index[1]), self.value(node, of))
         else:
             raise self.refuse(node, f"the index {index!r}", "x[:, t] of a sequence, or the last state of the last layer")
+
+    @staticmethod
+    def one_slice(index: tuple[Any, ...]) -> int:
+        """The axis of which x[:, 2:5] takes some positions from 0 on; 0 if it takes something else."""
+        axes = [i for i, each in enumerate(index) if each != _ALL]
+        each = index[axes[0]] if len(axes) == 1 else None
+        plain = isinstance(each, slice) and each.step in (None, 1) and all(
+            end is None or (isinstance(end, int) and end >= 0) for end in (each.start, each.stop))
+        return axes[0] if plain else 0
 
     def last_state(self, node: Any, of: Any, index: int = -1) -> None:
         call, what = self.states[of]
@@ -339,6 +400,10 @@ class _Trace:
             return self.reshaped(node)
         if target in ("transpose", torch.transpose, "permute", torch.permute):
             return self.swapped(node)
+        if target in _CHUNKS + _SPLITS:
+            return self.divided(node)
+        if target is _F.glu:
+            return self.gated(node, node.args[0], keywords.get("dim", (*node.args, -1)[1]))
         if target in _MEANS:
             return self.averaged(node)
         if target in _LARGEST:

@@ -334,7 +334,10 @@ class _Recurrent(Layer):
 
 
 class RNN(_Recurrent):
-    """Elman's recurrent layer over [timesteps, input_size]; it gives every timestep. `input_size` None: as many as come."""
+    """Elman's recurrent layer over [timesteps, input_size]; it gives every timestep, of which `Select` takes the last.
+
+    `input_size` None: as many as come.
+    """
 
     type = "rnn"
 
@@ -346,13 +349,19 @@ class RNN(_Recurrent):
 
 
 class GRU(_Recurrent):
-    """Gated recurrent units over [timesteps, input_size]; it gives every timestep. `input_size` None: as many as come."""
+    """Gated recurrent units over [timesteps, input_size]; it gives every timestep, of which `Select` takes the last.
+
+    `input_size` None: as many as come.
+    """
 
     type = "gru"
 
 
 class LSTM(_Recurrent):
-    """Long short-term memory over [timesteps, input_size]; it gives every timestep. `input_size` None: as many as come."""
+    """Long short-term memory over [timesteps, input_size]; it gives every timestep, of which `Select` takes the last.
+
+    `input_size` None: as many as come.
+    """
 
     type = "lstm"
 
@@ -463,11 +472,12 @@ class Residual(Layer):
 
 
 class Sequential:
-    """Layers, first to last."""
+    """Layers, first to last; or one list of them."""
 
-    def __init__(self, *layers: Layer) -> None:
-        _check(layers, "Sequential")
-        self.layers: tuple[Layer, ...] = layers
+    def __init__(self, *layers: Layer | Iterable[Layer]) -> None:
+        given: Any = layers[0] if len(layers) == 1 and isinstance(layers[0], (list, tuple)) else layers
+        _check(given, "Sequential")
+        self.layers: tuple[Layer, ...] = tuple(given)
 
     def config(self) -> list[dict[str, Any]]:
         """The layers as tables of docs/config.md."""
@@ -538,12 +548,17 @@ def _unless(size: Size, default: int) -> int | list[int] | None:
 
 
 _IN_LOSS = "{} is no layer here: the loss applies it, and predict_proba gives probabilities"
-_ELSEWHERE = {"Softmax": _IN_LOSS, "LogSoftmax": _IN_LOSS, "CrossEntropyLoss": '{} is Model(..., loss="cross-entropy")',
+_ELSEWHERE = {**dict.fromkeys(("AdaptiveMaxPool1d", "AdaptiveMaxPool2d"), "{}(1) is a MaxPool of the whole extent, and Flatten()"),
+              "Softmax": _IN_LOSS, "LogSoftmax": _IN_LOSS, "CrossEntropyLoss": '{} is Model(..., loss="cross-entropy")',
               "MSELoss": '{} is Model(..., loss="mse")', "L1Loss": '{} is Model(..., loss="mae")',
               "BCEWithLogitsLoss": '{} is Model(..., loss="binary-cross-entropy")',
               "BCELoss": 'use Model(..., loss="binary-cross-entropy"), without the last Sigmoid, for {}'}
 
 if not TYPE_CHECKING:  # names that are not here stay errors for mypy
+
+    def __dir__() -> list[str]:
+        return sorted(name for name, value in globals().items()
+                      if not name.startswith("_") and getattr(value, "__module__", "").startswith("ridgeline"))
 
     def __getattr__(name: str) -> Any:
         remedy = _ELSEWHERE.get(name, "").format(name)

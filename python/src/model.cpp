@@ -82,14 +82,20 @@ nb::object predict_classes(Model& model, nb::handle x) {
   return answer;
 }
 
-nb::dict evaluate(Model& model, nb::handle x, nb::handle y) {
+// Lets Python handle signals, so that Ctrl-C ends a long call of the library.
+void handle_signals() {
+  const nb::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
+nb::dict evaluate(Model& model, nb::handle x, nb::handle y, nb::handle weights) {
   about_to_compute();
   const std::optional<GpuQueue> queue = queue_of(model, x);
-  const Borrowed inputs(x, "x", queue ? &*queue : nullptr), targets(y, "y");
+  const BorrowedSamples samples(x, y, weights, {}, queue ? &*queue : nullptr);
   Evaluation scores;
   {
     const nb::gil_scoped_release unlocked;
-    scores = model.evaluate({inputs.array(), targets.array()});
+    scores = model.evaluate(samples.samples(), handle_signals);
   }
   return as_dict(scores);
 }
@@ -192,7 +198,7 @@ void add_model(nb::module_& module) {
       .def("layers", &layers)
       .def("predict", &predict, "x"_a, "out"_a = nb::none())
       .def("predict_classes", &predict_classes, "x"_a)
-      .def("evaluate", &evaluate, "x"_a, "y"_a)
+      .def("evaluate", &evaluate, "x"_a, "y"_a, "weights"_a.none())
       .def("weights", &weights, "copy"_a = true)
       .def("weights_changed", &Model::weights_changed)
       .def("set_weights", &set_weights, "weights"_a)

@@ -131,17 +131,26 @@ nb::dict figures(const TrainResult& result) {
   return all;
 }
 
-Samples samples_of(const Borrowed& x, const Borrowed& y, const char* names) {
-  if (x.samples() != y.samples()) {
-    throw nb::value_error((std::string(names) + ": got " + std::to_string(x.samples()) +
-                           " samples and " + std::to_string(y.samples()) +
-                           " targets, expected as many of both")
+}  // namespace
+
+BorrowedSamples::BorrowedSamples(nb::handle x, nb::handle y, nb::handle weights,
+                                 const BorrowedNames& names, const GpuQueue* queue)
+    : x_(x, names.x, queue), y_(y, names.y, queue) {
+  if (!weights.is_none()) weights_.emplace(weights, names.weights);
+  const auto compare = [&](const char* what, int64_t count) {
+    if (count == x_.samples()) return;
+    throw nb::value_error((std::string(names.all) + ": got " + std::to_string(x_.samples()) +
+                           " samples and " + std::to_string(count) + " " + what +
+                           ", expected as many of both")
                               .c_str());
-  }
-  return {x.array(), y.array()};
+  };
+  compare("targets", y_.samples());
+  if (weights_) compare("weights", weights_->samples());
 }
 
-}  // namespace
+Samples BorrowedSamples::samples() const {
+  return {x_.array(), y_.array(), weights_ ? weights_->array() : Array()};
+}
 
 nb::dict as_dict(const Evaluation& scores) {
   nb::dict all;
@@ -156,34 +165,31 @@ nb::dict as_dict(const Evaluation& scores) {
   return all;
 }
 
-nb::tuple train(const std::string& toml, nb::handle x, nb::handle y, nb::handle validation_x,
-                nb::handle validation_y, const Model* start, const std::string& out,
-                nb::object on_progress, nb::object on_epoch, nb::object control) {
+nb::tuple train(const std::string& toml, const nb::tuple& data, const nb::tuple& validation,
+                const Model* start, const std::string& out, nb::object on_progress,
+                nb::object on_epoch, nb::object control) {
   const Config config = Config::parse(toml);
-  std::optional<Borrowed> inputs, targets, more_inputs, more_targets;
-  std::optional<Samples> samples;
+  std::optional<BorrowedSamples> samples, others;
   TrainOptions options;
   options.out = out;
   options.signals = false;
   if (start != nullptr) options.start = *start;
-  if (!x.is_none()) {
-    inputs.emplace(x, "x");
-    targets.emplace(y, "y");
-    samples = samples_of(*inputs, *targets, "x, y");
+  if (!data[0].is_none()) {
+    samples.emplace(data[0], data[1], data[2], BorrowedNames{});
     options.hold_out = false;
   }
-  if (!validation_x.is_none()) {
-    more_inputs.emplace(validation_x, "validation[0]");
-    more_targets.emplace(validation_y, "validation[1]");
-    options.validation = samples_of(*more_inputs, *more_targets, "validation");
+  if (!validation[0].is_none()) {
+    others.emplace(validation[0], validation[1], validation[2],
+                   BorrowedNames{"validation[0]", "validation[1]", "validation[2]", "validation"});
+    options.validation = others->samples();
   }
   Caller caller(std::move(on_progress), std::move(on_epoch), std::move(control));
   caller.install(options);
   std::optional<TrainResult> result;
   {
     const nb::gil_scoped_release unlocked;
-    result =
-        samples ? ridgeline::train(config, *samples, options) : ridgeline::train(config, options);
+    result = samples ? ridgeline::train(config, samples->samples(), options)
+                     : ridgeline::train(config, options);
   }
   return nb::make_tuple(std::move(result->model), figures(*result), caller.raised());
 }

@@ -7,19 +7,15 @@
 namespace ridgeline::python {
 namespace {
 
-nb::tuple step(StepTrainer& self, nb::handle x, nb::handle y, std::optional<double> rate) {
+nb::tuple step(StepTrainer& self, nb::handle x, nb::handle y, nb::handle weights,
+               std::optional<double> rate) {
   about_to_compute();
   const GpuQueue queue = self.queue();
-  const Borrowed inputs(x, "x", &queue), targets(y, "y", &queue);
-  if (inputs.samples() != targets.samples()) {
-    throw nb::value_error(("x, y: got " + std::to_string(inputs.samples()) + " samples and " +
-                           std::to_string(targets.samples()) + " targets, expected as many of both")
-                              .c_str());
-  }
+  const BorrowedSamples batch(x, y, weights, {}, &queue);
   StepResult result;
   {
     const nb::gil_scoped_release unlocked;
-    result = self.step({inputs.array(), targets.array()}, rate);
+    result = self.step(batch.samples(), rate);
   }
   return nb::make_tuple(result.loss, result.accuracy);
 }
@@ -63,20 +59,20 @@ void add_training(nb::module_& module) {
             new (self) StepTrainer(model, device_options(device, threads, tune, 256));
           },
           "model"_a, "device"_a = "auto", "threads"_a = 0, "tune"_a = true)
-      .def("step", &step, "x"_a, "y"_a, "lr"_a.none() = nb::none())
+      .def("step", &step, "x"_a, "y"_a, "weights"_a.none(), "lr"_a.none() = nb::none())
       .def("steps", &StepTrainer::steps)
       .def("give_weights", &StepTrainer::give_weights, "model"_a);
   module.def(
       "train",
-      [](const std::string& toml, nb::handle x, nb::handle y, nb::handle validation_x,
-         nb::handle validation_y, const Model* start, const std::string& out,
-         nb::object on_progress, nb::object on_epoch, nb::object control) {
+      [](const std::string& toml, const nb::tuple& data, const nb::tuple& validation,
+         const Model* start, const std::string& out, nb::object on_progress, nb::object on_epoch,
+         nb::object control) {
         about_to_compute();
-        return train(toml, x, y, validation_x, validation_y, start, out, std::move(on_progress),
+        return train(toml, data, validation, start, out, std::move(on_progress),
                      std::move(on_epoch), std::move(control));
       },
-      "toml"_a, "x"_a.none(), "y"_a.none(), "validation_x"_a.none(), "validation_y"_a.none(),
-      "start"_a.none(), "out"_a, "on_progress"_a.none(), "on_epoch"_a.none(), "control"_a.none());
+      "toml"_a, "data"_a, "validation"_a, "start"_a.none(), "out"_a, "on_progress"_a.none(),
+      "on_epoch"_a.none(), "control"_a.none());
   module.def("report", &report, "toml"_a, "x"_a.none(), "y"_a.none(), "seconds"_a.none());
 }
 

@@ -28,7 +28,7 @@ Evaluation scores_of(const engine::Evaluation& result) {
 
 }  // namespace api
 
-Evaluation Model::evaluate(const Samples& samples) {
+Evaluation Model::evaluate(const Samples& samples, const std::function<void()>& between_batches) {
   const std::scoped_lock lock(state_->mutex);
   const engine::LoadedModel& loaded = state_->loaded;
   if (!loaded.preparation || loaded.preparation->windows()) {
@@ -45,6 +45,7 @@ Evaluation Model::evaluate(const Samples& samples) {
   const engine::Weights weights(machine.runtime(), loaded.model, nn::lower(loaded.model, lower));
   engine::Evaluator evaluator(machine, loaded.config, loaded.model, set, loaded.scaling, {}, {},
                               /*stays=*/true);
+  evaluator.set_between_batches(between_batches);
   evaluator.set_units(engine::target_units(&*loaded.preparation, set));
   return api::scores_of(evaluator.run(weights));
 }

@@ -1,11 +1,14 @@
 #include "ridgeline/engine/train/step_trainer.h"
 
+#include <mutex>
+
 #include "ridgeline/api/model.h"
 #include "ridgeline/api/train_arrays.h"
 
 namespace ridgeline {
 
 struct StepTrainer::State {
+  std::mutex mutex;  // calls from several threads follow one another
   engine::StepTrainer trainer;
   data::Preparation preparation;
 
@@ -28,6 +31,7 @@ StepTrainer& StepTrainer::operator=(StepTrainer&&) noexcept = default;
 StepTrainer::~StepTrainer() = default;
 
 StepResult StepTrainer::step(const Samples& batch, std::optional<double> rate) {
+  const std::scoped_lock lock(state_->mutex);
   engine::StepTrainer& trainer = state_->trainer;
   api::check_place(batch.inputs, trainer.machine().device(), "train_step: x");
   const data::SampleSet set = api::prepare_batch(batch, state_->preparation, "train_step");
@@ -38,11 +42,14 @@ StepResult StepTrainer::step(const Samples& batch, std::optional<double> rate) {
   return result;
 }
 
-int64_t StepTrainer::steps() const { return state_->trainer.step(); }
+int64_t StepTrainer::steps() const {
+  const std::scoped_lock lock(state_->mutex);
+  return state_->trainer.step();
+}
 
 void StepTrainer::give_weights(Model& model) const {
   Model::State& to = ModelAccess::state(model);
-  const std::scoped_lock lock(to.mutex);
+  const std::scoped_lock lock(to.mutex, state_->mutex);
   state_->trainer.download_to(to.loaded.model);
   to.forget_plans();
 }

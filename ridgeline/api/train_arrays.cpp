@@ -1,5 +1,7 @@
 #include "ridgeline/api/train_arrays.h"
 
+#include <cmath>
+
 #include "ridgeline/api/array.h"
 #include "ridgeline/api/config.h"
 #include "ridgeline/api/model.h"
@@ -36,6 +38,35 @@ data::FieldSet fields_of(const Samples& samples, const char* what) {
   return set;
 }
 
+// The weights of as many samples, in the engine's type; empty if there are none.
+HostTensor weights_of(const Samples& samples, int64_t count, const char* what) {
+  if (samples.weights.data == nullptr) return {};
+  const Tensor given = targets_of(samples.weights, what);
+  if (!is_float(given.dtype) || given.shape.rank() != 1 || given.shape[0] != count) {
+    throw_error(ErrorKind::usage,
+                "{}: got weights {} {}, expected float32 or float64 [{}]: one for each sample that "
+                "has a target",
+                what, name(given.dtype), to_string(given.shape), count);
+  }
+  HostTensor weights(DType::fp32, {count});
+  engine::convert(given, weights.view());
+  double sum = 0;
+  for (const float each : weights.span<const float>()) {
+    if (!(each >= 0) || std::isinf(each)) {
+      throw_error(ErrorKind::usage, "{}: got the weight {}, expected finite numbers from 0 on",
+                  what, each);
+    }
+    sum += double(each);
+  }
+  if (sum <= 0) throw_error(ErrorKind::usage, "{}: all weights are 0", what);
+  return weights;
+}
+
+void add_weights(data::SampleSet& set, const Samples& samples, const char* what) {
+  set.weights = weights_of(samples, set.size(), what);
+  if (set.has_weights()) set.hash = data::hash_of(set);
+}
+
 // Returns samples and targets whose inputs stay in place; none if that is impossible.
 std::optional<data::SampleSet> in_place(const Samples& samples, const data::Preparation& known,
                                         const char* what) {
@@ -44,7 +75,9 @@ std::optional<data::SampleSet> in_place(const Samples& samples, const data::Prep
   data::FieldSet set(what);
   set.add(borrow(known.target()->fields.front(), targets_of(samples.targets, what), what));
   if (samples.targets.shape.front() != inputs.shape[0]) return std::nullopt;  // refused elsewhere
-  return engine::prepare_in_place(inputs, set, known, what);
+  data::SampleSet ready = engine::prepare_in_place(inputs, set, known, what);
+  add_weights(ready, samples, what);
+  return ready;
 }
 
 int64_t bytes_of(const Array& array) {
@@ -116,7 +149,17 @@ std::shared_ptr<const data::DataSet> prepare_arrays(const engine::Config& config
   if (test) parts.test = fields_of(*test, "the test arrays");
   if (validation) parts.validation = fields_of(*validation, "the validation arrays");
   parts.all_train = !hold_out && !test;
-  return std::make_shared<data::DataSet>(engine::prepare_own_data(config, std::move(parts), known));
+  if (samples.weights.data != nullptr && !parts.all_train && !test) {
+    throw_error(ErrorKind::usage,
+                "train: samples with weights are not divided: give what to test on, or hold_out = "
+                "false");
+  }
+  auto set =
+      std::make_shared<data::DataSet>(engine::prepare_own_data(config, std::move(parts), known));
+  add_weights(set->train, samples, "the training arrays");
+  if (test) add_weights(set->test, *test, "the test arrays");
+  if (validation) add_weights(*set->validation, *validation, "the validation arrays");
+  return set;
 }
 
 data::SampleSet prepare_batch(const Samples& samples, const data::Preparation& preparation,
@@ -131,7 +174,9 @@ data::SampleSet prepare_batch(const Samples& samples, const data::Preparation& p
   }
   fields.add(borrow(names.front(), targets_of(samples.targets, what), what));
   count_copied(int64_t(inputs.bytes()));
-  return engine::prepare_samples(fields, preparation, what);
+  data::SampleSet set = engine::prepare_samples(fields, preparation, what);
+  add_weights(set, samples, what);
+  return set;
 }
 
 }  // namespace ridgeline::api

@@ -116,11 +116,14 @@ uint64_t hash_of(const SampleSet& set) {
     for (int64_t i = 0; i < count; ++i) samples.push_back(int32_t(i * set.size() / count));
     const HostTensor some(set.input_dtype(), set.sample_shape().prepend(count));
     set.source->gather(samples, {static_cast<std::byte*>(some.view().data), some.view().bytes()});
-    return hash_tensor(hash_tensor(uint64_t(set.classes), some.view()), set.targets.view());
+    const uint64_t hash =
+        hash_tensor(hash_tensor(uint64_t(set.classes), some.view()), set.targets.view());
+    return set.has_weights() ? hash_tensor(hash, set.weights.view()) : hash;
   }
-  const uint64_t hash =
+  uint64_t hash =
       hash_tensor(hash_tensor(uint64_t(set.classes), set.inputs.view()), set.targets.view());
-  return set.has_lengths() ? hash_tensor(hash, set.lengths.view()) : hash;
+  if (set.has_lengths()) hash = hash_tensor(hash, set.lengths.view());
+  return set.has_weights() ? hash_tensor(hash, set.weights.view()) : hash;
 }
 
 SampleSet load_pair(const std::filesystem::path& images, const std::filesystem::path& labels,

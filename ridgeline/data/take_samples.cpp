@@ -26,6 +26,7 @@ SampleSet take_samples(const SampleSet& set, std::span<const int64_t> samples) {
   SampleSet part;
   part.inputs = take(set.inputs, samples);
   part.targets = take(set.targets, samples);
+  if (set.has_weights()) part.weights = take(set.weights, samples);
   part.classes = set.classes;
   part.streams = set.streams;
   part.symbols = set.symbols;

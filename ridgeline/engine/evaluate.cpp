@@ -134,14 +134,17 @@ std::vector<double> target_units(const data::Preparation* preparation, const dat
 
 Scores score(const data::SampleSet& set, std::span<const float> outputs, nn::LossKind loss,
              std::span<const double> units) {
+  const auto weights =
+      set.has_weights() ? set.weights.span<const float>() : std::span<const float>();
   if (set.has_values() && loss == nn::LossKind::binary_cross_entropy) {
     constexpr double kThreshold = 0.5;  // the outputs are probabilities
-    return score_labels(outputs, set.targets.span<const float>(), set.outputs(), kThreshold);
+    return score_labels(outputs, set.targets.span<const float>(), set.outputs(), kThreshold,
+                        weights);
   }
   if (set.has_values()) {
-    return score_values(outputs, set.targets.span<const float>(), set.outputs(), units);
+    return score_values(outputs, set.targets.span<const float>(), set.outputs(), units, weights);
   }
-  return score_classes(outputs, set.targets.span<const int32_t>(), set.classes);
+  return score_classes(outputs, set.targets.span<const int32_t>(), set.classes, weights);
 }
 
 Evaluator::Evaluator(Machine& machine, const Config& config, const nn::Model& model,
@@ -211,29 +214,39 @@ void Evaluator::share_outputs() {
   for (size_t i = 0; i < all.size(); ++i) outputs_[i] = float(all[i]);
 }
 
+double Evaluator::total_weight() const {
+  if (!source_->has_weights()) return double(source_->size());
+  const auto weights = source_->weights.span<const float>();
+  return std::accumulate(weights.begin(), weights.end(), 0.0);
+}
+
 // The program's own loss expects logits, but an ensemble outputs probabilities.
 double Evaluator::loss_of_probabilities() const {
   if (!keeps_outputs()) return std::numeric_limits<double>::quiet_NaN();
   constexpr double kLeast = std::numeric_limits<float>::min();
   const auto log = [&](double p) { return std::log(std::max(kLeast, p)); };
+  const auto weight = [&](size_t sample) {
+    return source_->has_weights() ? double(source_->weights.span<const float>()[sample]) : 1.0;
+  };
   if (source_->has_values()) {
     const auto targets = source_->targets.span<const float>();
-    const std::vector<double>& weight = base_.loss.pos_weight;
+    const std::vector<double>& pos_weight = base_.loss.pos_weight;
     double sum = 0;
     for (size_t i = 0; i < targets.size(); ++i) {
       const double p = outputs_[i], t = targets[i];
       const double positive =
-          weight.empty() ? 1 : weight[i % size_t(source_->outputs()) % weight.size()];
-      sum -= positive * t * log(p) + (1 - t) * log(1 - p);
+          pos_weight.empty() ? 1 : pos_weight[i % size_t(source_->outputs()) % pos_weight.size()];
+      sum -=
+          weight(i / size_t(source_->outputs())) * (positive * t * log(p) + (1 - t) * log(1 - p));
     }
-    return sum / double(targets.size());
+    return sum / (total_weight() * double(source_->outputs()));
   }
   const auto labels = source_->targets.span<const int32_t>();
   double loss = 0;
   for (size_t i = 0; i < labels.size(); ++i) {
-    loss -= log(outputs_[i * size_t(source_->outputs()) + size_t(labels[i])]);
+    loss -= weight(i) * log(outputs_[i * size_t(source_->outputs()) + size_t(labels[i])]);
   }
-  return loss / double(labels.size());
+  return loss / total_weight();
 }
 
 Evaluation Evaluator::run(const Weights& weights) {
@@ -249,12 +262,15 @@ Evaluation Evaluator::run(const Weights& weights) {
   if (keeps_outputs()) outputs_.assign(size_t(source_->size() * source_->outputs()), 0.0f);
   main_->clear_carried();
   const int64_t batches = samples / batch_;
-  const int64_t steps = keeps_outputs() ? 1 : batches;
+  // The most batches of a launch that somebody may want to end.
+  constexpr int64_t kFewBatches = 16;
+  const int64_t steps = keeps_outputs() ? 1 : between_batches_ ? kFewBatches : batches;
   for (int64_t done = 0; done < batches; done += steps) {
     const int64_t first = samples_.begin + done * batch_;
-    main_->launch(first, steps);
+    main_->launch(first, std::min(steps, batches - done));
     add(*main_, batch_);
     if (keeps_outputs()) keep_outputs(*main_, first);
+    if (between_batches_) between_batches_();
   }
   if (rest > 0) {
     tail_->launch(samples_.end - rest, 1);
@@ -268,11 +284,18 @@ Evaluation Evaluator::run(const Weights& weights) {
     result.correct = int64_t(all[1]);
   }
   result.samples = set_.samples();
-  result.loss = loss / double(result.samples);
+  // With weights the sum of the losses has them already, and the mean is a weighted one.
+  result.loss = loss / total_weight();
   result.targets = result.samples * base_.targets;
   result.accuracy = main_->lowered().correct ? double(result.correct) / double(result.targets)
                                              : std::numeric_limits<double>::quiet_NaN();
   if (keeps_outputs() && shared_) share_outputs();
+  if (source_->has_weights() && main_->lowered().correct) {
+    result.accuracy = keeps_outputs()
+                          ? accuracy_of(outputs_, source_->targets.span<const int32_t>(),
+                                        source_->classes, source_->weights.span<const float>())
+                          : std::numeric_limits<double>::quiet_NaN();
+  }
   const bool values =
       source_->has_values() && base_.loss.kind != nn::LossKind::binary_cross_entropy;
   if (nn::gives_probabilities(model_.graph()) && !values) result.loss = loss_of_probabilities();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "ridgeline/core/thread_pool.h"
@@ -20,7 +21,8 @@ Scores score(const data::SampleSet& set, std::span<const float> outputs, nn::Los
 // preparation has scaled; empty for anything else.
 std::vector<double> target_units(const data::Preparation* preparation, const data::SampleSet& set);
 
-// Evaluates a model over a resident set: loss, accuracy and scores. Each rank computes a share.
+// Evaluates a model over a resident set: loss, accuracy and scores. Each rank computes a share. If
+// the samples have weights, all are weighted means; a set of sequences then has no accuracy.
 class Evaluator {
  public:
   // The set must outlive this. `pinned` are the kernels of a checkpoint, or none; `pinned_tail`
@@ -32,6 +34,8 @@ class Evaluator {
 
   void replace(const data::SampleSet& set);  // by another of the same shapes
   void set_units(std::vector<double> units) { units_ = std::move(units); }
+  // Called after each launch of run(), on its thread; what it throws ends the evaluation.
+  void set_between_batches(std::function<void()> call) { between_batches_ = std::move(call); }
   // Plans for these weights, which must be of the same model; run() does so if needed.
   void prepare(const Weights& weights);
   Evaluation run(const Weights& weights);
@@ -50,6 +54,7 @@ class Evaluator {
   void keep_outputs(const Runner& runner, int64_t first);
   void share_outputs();
   double loss_of_probabilities() const;
+  double total_weight() const;  // of all samples
 
   Machine& machine_;
   const nn::Model& model_;
@@ -65,6 +70,7 @@ class Evaluator {
   std::unique_ptr<Runner> main_, tail_;  // tail_: the samples left over, if any
   std::vector<float> outputs_;
   std::vector<double> units_;
+  std::function<void()> between_batches_;
 };
 
 // Evaluates a model file on one part of a set. If `data_name` is empty, it is the set that the

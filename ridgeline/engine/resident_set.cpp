@@ -20,6 +20,10 @@ ResidentSet::ResidentSet(Runtime& runtime, const data::SampleSet& set, bool stay
       order_(runtime, size_t(set.size()) * sizeof(int32_t)),
       inputs_(set.inputs.view().data),
       targets_(set.targets.view().data) {
+  if (set.has_weights()) {
+    weights_ = DeviceBuffer(runtime, set.weights.view().bytes());
+    runtime.upload(weights_.data(), set.weights.view().data, weights_.size());
+  }
   if (set.has_lengths()) {
     lengths_ = DeviceBuffer(runtime, set.lengths.view().bytes());
     runtime.upload(lengths_.data(), set.lengths.view().data, lengths_.size());
@@ -94,6 +98,7 @@ void ResidentSet::bind(const nn::Lowered& lowered, Externals& externals) const {
   add(lowered.inputs, inputs_);
   add(lowered.targets, targets_);
   add(lowered.order, order_.data());
+  add(lowered.sample_weights, weights_.data());
   add(lowered.lengths, lengths_.data());
 }
 
@@ -128,6 +133,7 @@ nn::LowerOptions lower_options(const Config& config, const data::Scaling& scalin
   options.set_targets = set.targets.view().dtype;
   options.targets = set.targets_per_sample();
   options.carry_state = set.streams > 0;
+  options.sample_weights = set.has_weights();
   options.lengths = set.has_lengths();
   if (options.loss.balanced && set.classes > 0) {
     std::vector<int64_t> samples(size_t(set.classes));

@@ -10,14 +10,23 @@ namespace {
 
 constexpr size_t kTop = 5;
 
+// How much sample i counts.
+double weight_of(std::span<const float> weights, size_t i) {
+  return weights.empty() ? 1.0 : double(weights[i]);
+}
+
+double total_of(std::span<const float> weights, size_t samples) {
+  return weights.empty() ? double(samples) : std::accumulate(weights.begin(), weights.end(), 0.0);
+}
+
 // Counts for one class against the rest.
 struct Counts {
-  int64_t right = 0, wrong = 0, missed = 0;  // true positives, false positives, false negatives
+  double right = 0, wrong = 0, missed = 0;  // true positives, false positives, false negatives
 
   bool any() const { return right + wrong + missed > 0; }
   double f1() const {
-    const int64_t all = 2 * right + wrong + missed;
-    return all > 0 ? 2.0 * double(right) / double(all) : 0;
+    const double all = 2 * right + wrong + missed;
+    return all > 0 ? 2 * right / all : 0;
   }
 };
 
@@ -26,16 +35,17 @@ size_t likeliest(std::span<const float> outputs) {
 }
 
 std::vector<Counts> count_classes(std::span<const float> outputs, std::span<const int32_t> labels,
-                                  size_t classes) {
+                                  size_t classes, std::span<const float> weights = {}) {
   std::vector<Counts> counts(classes);
   for (size_t i = 0; i < labels.size(); ++i) {
     const size_t given = likeliest(outputs.subspan(i * classes, classes));
     const auto truth = size_t(labels[i]);
+    const double weight = weight_of(weights, i);
     if (given == truth) {
-      ++counts[truth].right;
+      counts[truth].right += weight;
     } else {
-      ++counts[given].wrong;
-      ++counts[truth].missed;
+      counts[given].wrong += weight;
+      counts[truth].missed += weight;
     }
   }
   return counts;
@@ -100,15 +110,39 @@ double area_of_keys(std::vector<uint64_t>& keys) {
   return positives > 0 && negatives > 0 ? pairs / (2 * positives * negatives) : Scores::kNone;
 }
 
+// The same of samples with weights.
+template <typename F>
+double weighted_area(std::span<const float> outputs, size_t width, size_t column, F is_positive,
+                     std::span<const float> weights) {
+  std::vector<size_t> order(outputs.size() / width);
+  std::iota(order.begin(), order.end(), size_t{0});
+  const auto score = [&](size_t i) { return outputs[i * width + column]; };
+  std::ranges::sort(order, [&](size_t a, size_t b) { return score(a) < score(b); });
+  double pairs = 0, negatives = 0, positives = 0;
+  for (size_t i = 0; i < order.size();) {
+    double tied_positives = 0, tied_negatives = 0;
+    const float here = score(order[i]);
+    for (; i < order.size() && score(order[i]) == here; ++i) {
+      (is_positive(order[i]) ? tied_positives : tied_negatives) += weight_of(weights, order[i]);
+    }
+    pairs += tied_positives * (2 * negatives + tied_negatives);
+    negatives += tied_negatives;
+    positives += tied_positives;
+  }
+  return positives > 0 && negatives > 0 ? pairs / (2 * positives * negatives) : Scores::kNone;
+}
+
 // Returns the area under the curve of a column, whose samples are positive if `is_positive(i)`.
 template <typename F>
-double column_area(std::span<const float> outputs, size_t width, size_t column, F is_positive) {
+double column_area(std::span<const float> outputs, size_t width, size_t column, F is_positive,
+                   std::span<const float> weights = {}) {
   std::vector<uint64_t> keys(outputs.size() / width);
   for (size_t i = 0; i < keys.size(); ++i) {
     const float score = outputs[i * width + column];
     if (std::isnan(score)) return Scores::kNone;
     keys[i] = uint64_t{sort_key(score)} << 1 | uint64_t(is_positive(i) ? 1 : 0);
   }
+  if (!weights.empty()) return weighted_area(outputs, width, column, is_positive, weights);
   return area_of_keys(keys);
 }
 
@@ -129,13 +163,23 @@ double area_under_curve(std::span<const float> scores, const std::vector<bool>& 
   return column_area(scores, 1, 0, [&](size_t i) { return bool(positive[i]); });
 }
 
-Scores score_classes(std::span<const float> outputs, std::span<const int32_t> labels, int classes) {
+double accuracy_of(std::span<const float> outputs, std::span<const int32_t> labels, int classes,
+                   std::span<const float> weights) {
+  double right = 0;
+  for (const Counts& each : count_classes(outputs, labels, size_t(classes), weights)) {
+    right += each.right;
+  }
+  return right / total_of(weights, labels.size());
+}
+
+Scores score_classes(std::span<const float> outputs, std::span<const int32_t> labels, int classes,
+                     std::span<const float> weights) {
   Scores scores;
   if (labels.empty()) return scores;
   const auto width = size_t(classes);
-  scores.f1 = mean_f1(count_classes(outputs, labels, width));
+  scores.f1 = mean_f1(count_classes(outputs, labels, width, weights));
   if (width > kTop) {
-    int64_t among = 0;
+    double among = 0;
     for (size_t i = 0; i < labels.size(); ++i) {
       const auto row = outputs.subspan(i * width, width);
       const float own = row[size_t(labels[i])];
@@ -144,58 +188,61 @@ Scores score_classes(std::span<const float> outputs, std::span<const int32_t> la
       for (size_t c = 0; c < width; ++c) {
         before += row[c] > own || (row[c] == own && c < size_t(labels[i])) ? 1 : 0;
       }
-      among += before < kTop ? 1 : 0;
+      among += before < kTop ? weight_of(weights, i) : 0;
     }
-    scores.top5 = double(among) / double(labels.size());
+    scores.top5 = among / total_of(weights, labels.size());
   }
   std::vector<double> areas;
   for (size_t c = 0; c < width; ++c) {
-    areas.push_back(
-        column_area(outputs, width, c, [&](size_t i) { return size_t(labels[i]) == c; }));
+    const auto is_class = [&](size_t i) { return size_t(labels[i]) == c; };
+    areas.push_back(column_area(outputs, width, c, is_class, weights));
   }
   scores.auc = mean_of_numbers(areas);
   return scores;
 }
 
 Scores score_labels(std::span<const float> outputs, std::span<const float> targets, int64_t width,
-                    double threshold) {
+                    double threshold, std::span<const float> weights) {
   Scores scores;
   const auto columns = size_t(width);
   std::vector<Counts> counts(columns);
   for (size_t i = 0; i < outputs.size(); ++i) {
     const bool given = double(outputs[i]) > threshold, truth = targets[i] > 0.5f;
     Counts& count = counts[i % columns];
-    count.right += given && truth ? 1 : 0;
-    count.wrong += given && !truth ? 1 : 0;
-    count.missed += !given && truth ? 1 : 0;
+    const double weight = weight_of(weights, i / columns);
+    count.right += given && truth ? weight : 0;
+    count.wrong += given && !truth ? weight : 0;
+    count.missed += !given && truth ? weight : 0;
   }
   scores.f1 = mean_f1(counts);
   std::vector<double> areas;
   for (size_t c = 0; c < columns; ++c) {
-    areas.push_back(column_area(outputs, columns, c,
-                                [&](size_t i) { return targets[i * columns + c] > 0.5f; }));
+    const auto is_present = [&](size_t i) { return targets[i * columns + c] > 0.5f; };
+    areas.push_back(column_area(outputs, columns, c, is_present, weights));
   }
   scores.auc = mean_of_numbers(areas);
   return scores;
 }
 
 Scores score_values(std::span<const float> outputs, std::span<const float> targets, int64_t width,
-                    std::span<const double> units) {
+                    std::span<const double> units, std::span<const float> weights) {
   Scores scores;
   const auto columns = size_t(width);
   const size_t samples = outputs.size() / columns;
   if (samples == 0) return scores;
+  const double total = total_of(weights, samples);
+  const auto share = [&](size_t i) { return weight_of(weights, i / columns) / total; };
   std::vector<double> mean(columns), square(columns), absolute(columns), spread(columns);
   for (size_t i = 0; i < targets.size(); ++i) {
-    mean[i % columns] += double(targets[i]) / double(samples);
+    mean[i % columns] += double(targets[i]) * share(i);
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
     const size_t c = i % columns;
     const double error = double(outputs[i]) - double(targets[i]);
     const double deviation = double(targets[i]) - mean[c];
-    square[c] += error * error / double(samples);
-    absolute[c] += std::abs(error) / double(samples);
-    spread[c] += deviation * deviation / double(samples);
+    square[c] += error * error * share(i);
+    absolute[c] += std::abs(error) * share(i);
+    spread[c] += deviation * deviation * share(i);
   }
   scores.mse = scores.mae = scores.r2 = 0;
   for (size_t c = 0; c < columns; ++c) {
@@ -238,10 +285,8 @@ std::vector<ClassScores> score_each_class(std::span<const float> outputs,
   const std::vector<Counts> counts = count_classes(outputs, labels, width);
   for (size_t c = 0; c < width; ++c) {
     const Counts& count = counts[c];
-    const auto share = [](int64_t part, int64_t whole) {
-      return whole > 0 ? double(part) / double(whole) : 0;
-    };
-    all[c].samples = count.right + count.missed;
+    const auto share = [](double part, double whole) { return whole > 0 ? part / whole : 0; };
+    all[c].samples = int64_t(count.right + count.missed);
     all[c].precision = share(count.right, count.right + count.wrong);
     all[c].recall = share(count.right, count.right + count.missed);
     all[c].f1 = count.f1();

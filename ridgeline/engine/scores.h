@@ -24,19 +24,25 @@ struct Scores {
   double mse = kNone, mae = kNone, r2 = kNone;
 };
 
+// In each of the following, `weights` [n] says how much each sample counts; empty: all count 1.
+
 // `outputs` are [n, classes] and grow with the likelihood of a class; a label is the class of a
 // sample.
-Scores score_classes(std::span<const float> outputs, std::span<const int32_t> labels, int classes);
+Scores score_classes(std::span<const float> outputs, std::span<const int32_t> labels, int classes,
+                     std::span<const float> weights = {});
+// The share of samples whose largest output is first reached at their label.
+double accuracy_of(std::span<const float> outputs, std::span<const int32_t> labels, int classes,
+                   std::span<const float> weights);
 
 // `outputs` and `targets` are [n, width]; a label is present if its target is above a half, and
 // predicted if its output is above `threshold`.
 Scores score_labels(std::span<const float> outputs, std::span<const float> targets, int64_t width,
-                    double threshold);
+                    double threshold, std::span<const float> weights = {});
 
 // `outputs` and `targets` are [n, width]. `units`, one per output, convert an error of the model
 // into units of the data; empty: all are 1.
 Scores score_values(std::span<const float> outputs, std::span<const float> targets, int64_t width,
-                    std::span<const double> units = {});
+                    std::span<const double> units = {}, std::span<const float> weights = {});
 
 // Returns the area under the ROC curve of these scores, ties counted half; NaN if all samples are
 // of one kind.

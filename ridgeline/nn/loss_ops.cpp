@@ -2,26 +2,34 @@
 
 #include <fmt/format.h>
 
+#include <limits>
+
 #include "ridgeline/core/error.h"
 
 namespace ridgeline::nn {
 namespace {
 
-LossFn element_loss(LossKind kind) {
-  switch (kind) {
+struct Elementwise {
+  LossFn fn;
+  double scale, delta;
+};
+
+Elementwise elementwise(const Loss& loss, double scale) {
+  switch (loss.kind) {
     case LossKind::mae:
-      return LossFn::mae;
+      return {LossFn::mae, scale, loss.delta};
     case LossKind::huber:
-      return LossFn::huber;
-    case LossKind::binary_cross_entropy:
-      return LossFn::bce_with_logits;
-    case LossKind::quantile:
-      return LossFn::quantile;
-    case LossKind::cross_entropy:
+      return {LossFn::huber, scale, loss.delta};
     case LossKind::mse:
+      return {LossFn::huber, 2 * scale, std::numeric_limits<double>::infinity()};
+    case LossKind::binary_cross_entropy:
+      return {LossFn::bce_with_logits, scale, loss.delta};
+    case LossKind::quantile:
+      return {LossFn::quantile, scale, loss.delta};
+    case LossKind::cross_entropy:
       break;
   }
-  throw_error(ErrorKind::usage, "{} is not a loss of single elements", name(kind));
+  throw_error(ErrorKind::usage, "{} is not a loss of single elements", name(loss.kind));
 }
 
 }  // namespace
@@ -60,28 +68,28 @@ int64_t head_columns(const Model& model) {
 
 Op loss_op(const Loss& loss, const LossOperands& o, const Value& result, const Value& correct) {
   if (loss.kind == LossKind::cross_entropy) {
-    return SoftmaxXent{o.x,     o.target, o.tick,      result,
-                       correct, o.scale,  o.constants, loss.smoothing};
+    return SoftmaxXent{o.x,     o.target,    o.tick,         result,          correct,
+                       o.scale, o.constants, loss.smoothing, o.sample_weights};
   }
-  if (loss.kind == LossKind::mse) return Mse{o.x, o.target, o.tick, result, correct, o.scale};
-  return ElementwiseLoss{element_loss(loss.kind),
-                         o.x,
-                         o.target,
-                         o.constants,
-                         o.tick,
-                         result,
-                         correct,
-                         o.scale,
-                         loss.delta};
+  if (loss.kind == LossKind::mse && !o.sample_weights) {
+    return Mse{o.x, o.target, o.tick, result, correct, o.scale};
+  }
+  const Elementwise of = elementwise(loss, o.scale);
+  return ElementwiseLoss{of.fn,  o.x,     o.target, o.constants, o.tick,
+                         result, correct, of.scale, of.delta,    o.sample_weights};
 }
 
 Op loss_grad_op(const Loss& loss, const LossOperands& o, const Value& dx) {
   if (loss.kind == LossKind::cross_entropy) {
-    return SoftmaxXentGrad{o.x, o.target, dx, o.scale, o.loss_scale, o.constants, loss.smoothing};
+    return SoftmaxXentGrad{
+        o.x, o.target, dx, o.scale, o.loss_scale, o.constants, loss.smoothing, o.sample_weights};
   }
-  if (loss.kind == LossKind::mse) return MseGrad{o.x, o.target, dx, o.scale, o.loss_scale};
-  return ElementwiseLossGrad{
-      element_loss(loss.kind), o.x, o.target, o.constants, dx, o.scale, loss.delta, o.loss_scale};
+  if (loss.kind == LossKind::mse && !o.sample_weights) {
+    return MseGrad{o.x, o.target, dx, o.scale, o.loss_scale};
+  }
+  const Elementwise of = elementwise(loss, o.scale);
+  return ElementwiseLossGrad{of.fn,    o.x,      o.target,     o.constants,     dx,
+                             of.scale, of.delta, o.loss_scale, o.sample_weights};
 }
 
 void check_loss(const Loss& loss, int64_t outputs) {

@@ -27,8 +27,10 @@ struct LossOperands {
   Value tick;
   Value loss_scale;  // of the gradient, optional
   double scale = 1;
+  Value sample_weights{};  // [samples], optional; n is a multiple of them
 };
 
+// The mean square of weighted samples is twice a Huber loss without a linear part.
 Op loss_op(const Loss& loss, const LossOperands& operands, const Value& result,
            const Value& correct);
 Op loss_grad_op(const Loss& loss, const LossOperands& operands, const Value& dx);

@@ -48,6 +48,7 @@ struct LowerOptions {
   double scale = 1, shift = 0;       // x = byte * scale + shift
   int64_t classes = 0;               // label values lie in [0, classes)
   int64_t targets = 1;               // labels per sample: one, or one per timestep of a sequence
+  bool sample_weights = false;       // each sample of the set has a weight; not for infer
   bool lengths = false;              // samples are sequences with lengths, given with the set
   bool carry_state = false;          // sample i of a batch continues sample i of the one before
   bool predictions = false;          // infer: also the class with the largest output
@@ -68,6 +69,7 @@ struct LowerOptions {
 struct Lowered {
   Program program;
   Value inputs, targets;  // the resident set
+  Value sample_weights;   // of the resident set, fp32 [set_samples]
   Value order, first;     // the order of samples, and where the launch begins
   Value epoch;            // [1] int64: if images are augmented
   Value tick, step, lr;   // values that change between steps

@@ -5,6 +5,20 @@
 namespace ridgeline::nn {
 
 void Losses::gather() {
+  gather_targets();
+  if (options_.sample_weights) gather_sample_weights();
+}
+
+void Losses::gather_sample_weights() {
+  lowered_.sample_weights =
+      add_value("sample_weights", DType::fp32, {options_.set_samples, 1}, Role::input);
+  sample_weights_ = builder_.temp("sample_weight", {options_.batch, 1});
+  builder_.add(Gather{lowered_.sample_weights, lowered_.order, lowered_.first, lowered_.tick,
+                      sample_weights_});
+  sample_weights_.shape = {options_.batch};
+}
+
+void Losses::gather_targets() {
   if (has_values()) {
     const int64_t columns = heads().empty() ? target_columns(options_.loss, model_.output().numel())
                                             : head_columns(model_);
@@ -42,7 +56,7 @@ void Losses::add(const Value& x, int last_layer) {
 void Losses::add_one(const Loss& given, int layer, const Value& x, const Value& target,
                      double scale, const std::string& constants, const Value& result,
                      const Value& correct) {
-  Criterion criterion{given, {x, target, {}, lowered_.tick, {}, scale}, layer};
+  Criterion criterion{given, {x, target, {}, lowered_.tick, {}, scale, sample_weights_}, layer};
   // An evaluation counts every sample equally, and so does an idle rank, whose single sample has no
   // effect: the weights of its batch might add up to zero.
   if (options_.mode != Mode::train || options_.idle) criterion.loss.weights.clear();

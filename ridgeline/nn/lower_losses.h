@@ -14,7 +14,7 @@ class Losses {
   Losses(const Model& model, const LowerOptions& options, Lowered& lowered, Builder& builder)
       : model_(model), options_(options), lowered_(lowered), builder_(builder) {}
 
-  // Gathers the targets of the batch.
+  // Gathers the targets of the batch, and the weights of its samples if they have any.
   void gather();
   // Adds the loss of `x` [n, outputs], the last layer's output; or the losses of the heads.
   void add(const Value& x, int last_layer);
@@ -47,7 +47,11 @@ class Losses {
   const LowerOptions& options_;
   Lowered& lowered_;
   Builder& builder_;
+  void gather_targets();
+  void gather_sample_weights();
+
   Value target_;
+  Value sample_weights_;
   std::vector<Criterion> criteria_;
 };
 

@@ -10,6 +10,9 @@ namespace ridgeline {
 
 // Losses write one number a step, at loss[tick], so that many steps can run before the host reads.
 // `scale` is 1 over the *global* batch (and, for Mse, over the outputs), so ranks' losses add up.
+//
+// With sample_weights v[m], n being a multiple of m, the loss and the gradient of row r are
+// multiplied by v[r / (n / m)]: the rows of one sample, its timesteps, have the same weight.
 
 // loss[tick] = scale * sum_r (logsumexp(x[r]) - x[r, label[r]])
 // correct[tick] = number of samples whose largest x is first reached at label[r]
@@ -29,14 +32,15 @@ struct SoftmaxXent {
   Value loss;     // [repeats] fp64
   Value correct;  // [repeats] int32, optional
   double scale = 1;
-  Value weights{};       // [classes] fp64, optional
-  double smoothing = 0;  // s
+  Value weights{};         // [classes] fp64, optional
+  double smoothing = 0;    // s
+  Value sample_weights{};  // [m] of x's type, optional
 
   // Each row's target is a single class, and all rows have the same weight.
-  bool one_hot() const { return !weights && smoothing == 0; }
+  bool one_hot() const { return !weights && !sample_weights && smoothing == 0; }
 
   static constexpr const char* kName = "softmax_xent";
-  Values reads() const { return {x, label, tick, weights}; }
+  Values reads() const { return {x, label, tick, weights, sample_weights}; }
   Values writes() const { return {loss, correct}; }
   std::string attributes() const { return loss_attributes(scale, smoothing); }
   static std::string loss_attributes(double scale, double smoothing) {
@@ -44,7 +48,9 @@ struct SoftmaxXent {
                           : fmt::format("scale={},smoothing={}", scale, smoothing);
   }
   double flops() const { return (one_hot() ? 22.0 : 24.0) * double(x.shape.numel()); }
-  double bytes() const { return size_of(x) + size_of(label) + size_of(weights) + 12; }
+  double bytes() const {
+    return size_of(x) + size_of(label) + size_of(weights) + size_of(sample_weights) + 12;
+  }
 };
 
 // The gradients are multiplied by loss_scale[0], if present, so that small ones survive in fp16;
@@ -58,15 +64,18 @@ struct SoftmaxXentGrad {
   Value loss_scale{};    // [1] fp64, optional
   Value weights{};       // as in SoftmaxXent
   double smoothing = 0;  // as in SoftmaxXent
+  Value sample_weights{};
 
-  bool one_hot() const { return !weights && smoothing == 0; }
+  bool one_hot() const { return !weights && !sample_weights && smoothing == 0; }
 
   static constexpr const char* kName = "softmax_xent_grad";
-  Values reads() const { return {x, label, loss_scale, weights}; }
+  Values reads() const { return {x, label, loss_scale, weights, sample_weights}; }
   Values writes() const { return {dx}; }
   std::string attributes() const { return SoftmaxXent::loss_attributes(scale, smoothing); }
   double flops() const { return (one_hot() ? 24.0 : 26.0) * double(x.shape.numel()); }
-  double bytes() const { return size_of(x) + size_of(label) + size_of(weights) + size_of(dx); }
+  double bytes() const {
+    return size_of(x) + size_of(label) + size_of(weights) + size_of(sample_weights) + size_of(dx);
+  }
 };
 
 // loss[tick] = scale * sum (x - target)^2.  An int32 target [n] stands for one-hot rows.
@@ -126,10 +135,11 @@ struct ElementwiseLoss {
   Value loss;     // [repeats] fp64
   Value correct;  // [repeats] int32, optional, with int32 targets only: as in SoftmaxXent
   double scale = 1;
-  double delta = 1;  // of huber
+  double delta = 1;        // of huber
+  Value sample_weights{};  // [m] of x's type, optional
 
   static constexpr const char* kName = "elementwise_loss";
-  Values reads() const { return {x, target, weights, tick}; }
+  Values reads() const { return {x, target, weights, tick, sample_weights}; }
   Values writes() const { return {loss, correct}; }
   std::string attributes() const { return loss_attributes(fn, scale, delta); }
   static std::string loss_attributes(LossFn fn, double scale, double delta) {
@@ -137,7 +147,9 @@ struct ElementwiseLoss {
                                : fmt::format("{},scale={}", name(fn), scale);
   }
   double flops() const { return flops_per_element(fn) * double(x.shape.numel()); }
-  double bytes() const { return size_of(x) + size_of(target) + size_of(weights) + 12; }
+  double bytes() const {
+    return size_of(x) + size_of(target) + size_of(weights) + size_of(sample_weights) + 12;
+  }
 };
 
 // dx = scale * the derivative of the element's loss by x, times loss_scale[0] where there is one.
@@ -148,13 +160,16 @@ struct ElementwiseLossGrad {
   double scale = 1;
   double delta = 1;
   Value loss_scale{};  // [1] fp64, optional
+  Value sample_weights{};
 
   static constexpr const char* kName = "elementwise_loss_grad";
-  Values reads() const { return {x, target, weights, loss_scale}; }
+  Values reads() const { return {x, target, weights, loss_scale, sample_weights}; }
   Values writes() const { return {dx}; }
   std::string attributes() const { return ElementwiseLoss::loss_attributes(fn, scale, delta); }
   double flops() const { return flops_per_element(fn) * double(x.shape.numel()); }
-  double bytes() const { return size_of(x) + size_of(target) + size_of(weights) + size_of(dx); }
+  double bytes() const {
+    return size_of(x) + size_of(target) + size_of(weights) + size_of(sample_weights) + size_of(dx);
+  }
 };
 
 // y[r] = softmax(x[r]): the probabilities that inference returns

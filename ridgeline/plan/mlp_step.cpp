@@ -124,6 +124,7 @@ class Matcher : private StepMatcher {
                               grad->weights.id != loss.weights.id)) {
         return no("loss and gradient are of different things");
       }
+      if (loss.sample_weights) return no("samples are weighted");
       return loss_of(loss, loss.target, grad, grad ? grad->target : Value{});
     }
     found.xent = next<SoftmaxXent>();
@@ -132,7 +133,7 @@ class Matcher : private StepMatcher {
     }
     const auto* grad = next<SoftmaxXentGrad>();
     if (!found.xent->one_hot() || (grad != nullptr && !grad->one_hot())) {
-      return no("classes are weighted or smoothed");
+      return no("classes or samples are weighted, or smoothed");
     }
     return loss_of(*found.xent, found.xent->label, grad, grad ? grad->label : Value{});
   }

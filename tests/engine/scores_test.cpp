@@ -101,5 +101,51 @@ TEST(Scores, CalibrationHasTheMeansOfItsBins) {
   EXPECT_EQ(bins[5].accuracy, 0);
 }
 
+// Whole weights stand for repeated samples.
+TEST(Scores, WeightsCountLikeRepeatedSamples) {
+  std::mt19937 draw(3);
+  constexpr int kWidth = 7;
+  std::vector<float> weights, outputs, targets, repeated_outputs, repeated_targets;
+  std::vector<int32_t> labels, repeated_labels;
+  for (int i = 0; i < 40; ++i) {
+    std::vector<float> row, values;
+    for (int c = 0; c < kWidth; ++c) {
+      row.push_back(float(draw() % 9) / 8.0f);  // with ties
+      values.push_back(float(draw() % 2));
+    }
+    const auto label = int32_t(draw() % kWidth);
+    const auto times = draw() % 4;
+    weights.push_back(float(times));
+    const auto append = [&](std::vector<float>& o, std::vector<float>& t, std::vector<int32_t>& l) {
+      o.insert(o.end(), row.begin(), row.end());
+      t.insert(t.end(), values.begin(), values.end());
+      l.push_back(label);
+    };
+    append(outputs, targets, labels);
+    for (unsigned k = 0; k < times; ++k) {
+      append(repeated_outputs, repeated_targets, repeated_labels);
+    }
+  }
+  const auto near = [](const Scores& a, const Scores& b) {
+    const std::pair<double, double> pairs[] = {{a.top5, b.top5}, {a.f1, b.f1},   {a.auc, b.auc},
+                                               {a.mse, b.mse},   {a.mae, b.mae}, {a.r2, b.r2}};
+    for (const auto& [x, y] : pairs) {
+      EXPECT_EQ(std::isnan(x), std::isnan(y));
+      if (!std::isnan(x)) {
+        EXPECT_NEAR(x, y, 1e-12);
+      }
+    }
+  };
+  near(score_classes(outputs, labels, kWidth, weights),
+       score_classes(repeated_outputs, repeated_labels, kWidth));
+  near(score_labels(outputs, targets, kWidth, 0.5, weights),
+       score_labels(repeated_outputs, repeated_targets, kWidth, 0.5));
+  near(score_values(outputs, targets, kWidth, {}, weights),
+       score_values(repeated_outputs, repeated_targets, kWidth));
+  const std::vector<float> ones(repeated_labels.size(), 1.0f);
+  EXPECT_NEAR(accuracy_of(outputs, labels, kWidth, weights),
+              accuracy_of(repeated_outputs, repeated_labels, kWidth, ones), 1e-12);
+}
+
 }  // namespace
 }  // namespace ridgeline::engine

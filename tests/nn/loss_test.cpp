@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "ridgeline/nn/activation.h"
 #include "ridgeline/nn/group_norm.h"
 #include "ridgeline/nn/layers.h"
@@ -118,6 +120,27 @@ TEST(Loss, EveryKindLowersToItsOps) {
   EXPECT_EQ(find<SoftmaxXent>(weighted)->scale, 1.0 / 4);
   EXPECT_EQ(find<SoftmaxXent>(weighted)->smoothing, 0.1);
   EXPECT_EQ(find<SoftmaxXentGrad>(weighted)->weights.id, weighted.constants[0].value.id);
+}
+
+TEST(Loss, WeightsOfSamplesAreGatheredAndReadByTheLoss) {
+  for (const Mode mode : {Mode::train, Mode::evaluate}) {
+    for (const LossKind kind : {LossKind::cross_entropy, LossKind::mse, LossKind::huber}) {
+      const Loss loss{kind};
+      LowerOptions options = options_of(loss);
+      options.mode = mode;
+      options.sample_weights = true;
+      const Lowered weighted = lower(Model({std::make_shared<LinearLayer>(6)}, {5}), options);
+      ASSERT_TRUE(weighted.sample_weights);
+      const auto* elementwise = find<ElementwiseLoss>(weighted);
+      const auto* xent = find<SoftmaxXent>(weighted);
+      ASSERT_TRUE((elementwise != nullptr) != (xent != nullptr));
+      EXPECT_TRUE(xent != nullptr ? xent->sample_weights : elementwise->sample_weights);
+      if (kind == LossKind::mse) {  // twice a Huber loss without a linear part
+        EXPECT_TRUE(std::isinf(elementwise->delta));
+        EXPECT_EQ(elementwise->scale, 2.0 / 24);
+      }
+    }
+  }
 }
 
 TEST(Loss, EvaluationWeightsAndSmoothsNothing) {

@@ -64,19 +64,25 @@ Differentiable mse(bool labels) {
   return {c.done(), 1, c.loss(), {}, {{x, dx}}};
 }
 
-Differentiable weighted_xent(bool weighted, double smoothing) {
+Value sample_weights_of(CaseBuilder& c, bool given, int64_t samples) {
+  return given ? c.in("sample_weights", {samples}, uniform(0.2, 4)) : Value{};
+}
+
+Differentiable weighted_xent(bool weighted, double smoothing, bool of_samples = false) {
   CaseBuilder c("weighted_xent", DType::fp64);
   const Value x = c.in("x", {5, 4}, normal(3)), label = c.labels({5}, 4);
   const Value w =
       weighted ? c.make("weights", DType::fp64, {4}, Role::input, uniform(0.2, 4)) : Value{};
   const Value dx = c.out("dx", {5, 4});
-  c.add(SoftmaxXent{x, label, c.tick(), c.loss(), c.correct(), 0.7, w, smoothing});
-  c.add(SoftmaxXentGrad{x, label, dx, 0.7, {}, w, smoothing});
+  const Value v = sample_weights_of(c, of_samples, 5);
+  c.add(SoftmaxXent{x, label, c.tick(), c.loss(), c.correct(), 0.7, w, smoothing, v});
+  c.add(SoftmaxXentGrad{x, label, dx, 0.7, {}, w, smoothing, v});
   return {c.done(), 1, c.loss(), {}, {{x, dx}}};
 }
 
 // `columns` of 0: labels.
-Differentiable elementwise_loss(LossFn fn, int64_t columns, int64_t weights) {
+Differentiable elementwise_loss(LossFn fn, int64_t columns, int64_t weights,
+                                bool of_samples = false) {
   CaseBuilder c(name(fn), DType::fp64);
   const Value x = c.in("x", {5, 6}, normal(2));
   const Value target = columns == 0 ? c.labels({5}, 6) : c.in("target", {5, columns});
@@ -84,8 +90,9 @@ Differentiable elementwise_loss(LossFn fn, int64_t columns, int64_t weights) {
                       ? c.make("weights", DType::fp64, {weights}, Role::input, uniform(0.1, 0.9))
                       : Value{};
   const Value dx = c.out("dx", {5, 6});
-  c.add(ElementwiseLoss{fn, x, target, w, c.tick(), c.loss(), {}, 0.3, 1.3});
-  c.add(ElementwiseLossGrad{fn, x, target, w, dx, 0.3, 1.3});
+  const Value v = sample_weights_of(c, of_samples, 5);
+  c.add(ElementwiseLoss{fn, x, target, w, c.tick(), c.loss(), {}, 0.3, 1.3, v});
+  c.add(ElementwiseLossGrad{fn, x, target, w, dx, 0.3, 1.3, {}, v});
   return {c.done(), 1, c.loss(), {}, {{x, dx}}};
 }
 
@@ -306,10 +313,13 @@ TEST(Gradient, Losses) {
   EXPECT_TRUE(gradients_agree(weighted_xent(true, 0)));
   EXPECT_TRUE(gradients_agree(weighted_xent(true, 0.2)));
   EXPECT_TRUE(gradients_agree(weighted_xent(false, 0.2)));
+  EXPECT_TRUE(gradients_agree(weighted_xent(false, 0, true)));
+  EXPECT_TRUE(gradients_agree(weighted_xent(true, 0.2, true)));
   for (const LossFn fn : kLossFns) {
     const int64_t weights = fn == LossFn::quantile ? 1 : 0;
     EXPECT_TRUE(gradients_agree(elementwise_loss(fn, 6, weights))) << name(fn);
     EXPECT_TRUE(gradients_agree(elementwise_loss(fn, 0, weights))) << name(fn);
+    EXPECT_TRUE(gradients_agree(elementwise_loss(fn, 6, weights, true))) << name(fn);
   }
   EXPECT_TRUE(gradients_agree(elementwise_loss(LossFn::bce_with_logits, 6, 1)));
   EXPECT_TRUE(gradients_agree(elementwise_loss(LossFn::bce_with_logits, 6, 6)));

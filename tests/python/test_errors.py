@@ -69,7 +69,7 @@ def test_keywords_of_fit(data, keywords, error, message):
     (lambda: mlp().plan(), TypeError, "x: got None, expected an array"),
     (lambda: mlp().profile(*blobs(), seconds=-1), ValueError, "seconds: got -1, expected a number above 0"),
     (lambda: nn.Sequential(nn.Linear(6, 3), nn.ReLU), TypeError, r"layer 1: got the class ReLU, expected an object of it: ReLU"),
-    (lambda: nn.Sequential([nn.Linear(6, 3)]), TypeError, r"layer 0: got list, .*; write Sequential\(\*layers\)"),
+    (lambda: nn.Sequential(nn.ReLU(), [nn.Linear(6, 3)]), TypeError, r"layer 1: got list, .*; write Sequential\(\*layers\)"),
     (lambda: nn.Softmax(dim=1), AttributeError, "the loss applies it, and predict_proba gives probabilities"),
     (lambda: nn.Nonsense, AttributeError, "no attribute 'Nonsense'$"),
     (lambda: rl.Model(nn.Sequential(nn.Linear(6, 1), nn.Sigmoid()), loss="binary-cross-entropy"), ValueError,

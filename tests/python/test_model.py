@@ -260,6 +260,36 @@ def test_signals_are_handled_between_batches():
     assert np.isfinite(model.outputs(x[:300])).all()
 
 
+def test_signals_end_an_evaluation():
+    import signal
+    import time
+
+    class Stop(Exception):
+        pass
+
+    def stop(*_):
+        raise Stop
+
+    layers = rl.nn.Sequential(rl.nn.Linear(6, 256), rl.nn.ReLU(), rl.nn.Linear(256, 256), rl.nn.ReLU(), rl.nn.Linear(256, 3))
+    model = rl.Model(layers, device="cpu", threads=1, tune=False)
+    x, y = np.ones((400_000, 6), np.float32), np.zeros(400_000, int)
+    model.evaluate(x[:1000], y[:1000])
+    begin = time.process_time()
+    whole = model.evaluate(x, y)
+    taken = time.process_time() - begin
+    before = signal.signal(signal.SIGPROF, stop)
+    begin = time.process_time()
+    try:
+        signal.setitimer(signal.ITIMER_PROF, taken / 10)
+        with pytest.raises(Stop):
+            model.evaluate(x, y)
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+    assert time.process_time() - begin < taken / 2
+    assert model.evaluate(x, y) == whole
+
+
 def test_a_forked_child_is_refused(trained, data):
     """Threads do not survive a fork: an error, never a hang."""
     import os

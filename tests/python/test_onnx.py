@@ -15,13 +15,27 @@ from ridgeline import nn
 def test_there_and_back(trained, data, tmp_path):
     x, _ = data
     path = tmp_path / "net.onnx"
-    file = trained.to_onnx(path)
+    trained.to_onnx(path)
+    file = trained.to_onnx()
     assert path.read_bytes() == file
     back = rl.from_onnx(path, device="cpu", tune=False)
     np.testing.assert_allclose(back.predict_proba(x), trained.predict_proba(x), atol=1e-6)
     assert back.predict(x).tolist() == trained.predict(x).tolist()
     half = trained.to_onnx(opset=13, half_weights=True)
     assert len(half) < len(file)
+
+
+def test_layers_of_a_file_train_in_a_new_model(trained, data, tmp_path):
+    path = tmp_path / "net.onnx"
+    trained.to_onnx(path)
+    model = rl.from_onnx(path, device="cpu", tune=False)
+    with pytest.raises(rl.UsageError, match="fit: the model is that of an ONNX file, and predicts; to train its layers: new ="):
+        model.fit(*data)
+    new = rl.Model({"model": model.config["model"]}, input_shape=model.input_shape, scale="raw", loss="cross-entropy",
+                   device="cpu", tune=False)
+    new.load_state_dict(model.state_dict())
+    np.testing.assert_allclose(new.predict_proba(data[0]), trained.predict_proba(data[0]), atol=1e-6)
+    assert new.fit(*data, epochs=1)["loss"][0] < 0.5
 
 
 def test_a_scaled_regressor(data, tmp_path):

@@ -4,17 +4,25 @@
 namespace ridgeline::test {
 namespace {
 
-// The targets of SoftmaxXent with class weights and smoothing, from the op's definition.
+// The weight of the sample of row r.
+template <typename Op>
+double row_weight(const Rules& rules, const Op& op, int64_t r) {
+  if (!op.sample_weights) return 1;
+  return rules.val(op.sample_weights)[r / (op.x.shape[0] / op.sample_weights.shape.numel())];
+}
+
+// The targets of SoftmaxXent with class and sample weights and smoothing, from the op's definition.
 struct ClassTargets {
   const double* weights;  // null: all 1
   const int32_t* label;
   double smoothing;
   int64_t n, classes;
+  std::vector<double> rows;  // the weight of each
 
   double weight(int64_t c) const { return weights != nullptr ? weights[c] : 1.0; }
   double at(int64_t r, int64_t c) const {
-    return (c == label[r] ? (1 - smoothing) * weight(c) : 0.0) +
-           smoothing / double(classes) * weight(c);
+    const double hit = c == label[r] ? 1 - smoothing : 0.0;
+    return rows[size_t(r)] * (hit + smoothing / double(classes)) * weight(c);
   }
   double sum(int64_t r) const {
     double sum = 0;
@@ -30,9 +38,14 @@ struct ClassTargets {
 
 template <typename Op>
 ClassTargets targets_of(const Rules& rules, const Op& op) {
+  std::vector<double> rows;
+  for (int64_t r = 0; r < op.x.shape[0]; ++r) rows.push_back(row_weight(rules, op, r));
   return {op.weights ? rules.val(op.weights) : nullptr,
-          rules.values[op.label].template as<int32_t>(), op.smoothing, op.x.shape[0],
-          op.x.shape[1]};
+          rules.values[op.label].template as<int32_t>(),
+          op.smoothing,
+          op.x.shape[0],
+          op.x.shape[1],
+          std::move(rows)};
 }
 
 // An element of x with its target and weight, as ElementwiseLoss pairs them.
@@ -160,18 +173,20 @@ void Rules::operator()(const ElementwiseLoss& op) const {
   double error = 0, sum = 0;
   for (int64_t i = 0; i < count; ++i) {
     const Bounded loss = loss_of(op.fn, op.delta, element_of(*this, op, i), u(op.x));
-    error += loss.error;
-    sum += std::abs(loss.value);
+    const double weight = row_weight(*this, op, i / op.x.shape[1]);
+    error += weight * loss.error;
+    sum += weight * std::abs(loss.value);
   }
   const size_t at = size_t(*values[op.tick].as<int32_t>());
-  err(op.loss)[at] = std::abs(op.scale) * (error + double(count + 2) * u(op.x) * (sum + error));
+  err(op.loss)[at] = std::abs(op.scale) * (error + double(count + 3) * u(op.x) * (sum + error));
   if (op.correct) err(op.correct)[at] = score_samples(op.x, op.target);
 }
 
 void Rules::operator()(const ElementwiseLossGrad& op) const {
   const double scale = std::abs(op.scale * (op.loss_scale ? *val(op.loss_scale) : 1.0));
   for (int64_t i = 0; i < op.dx.shape.numel(); ++i) {
-    const double error = slope_error(op.fn, op.delta, element_of(*this, op, i), u(op.x));
+    const double error = row_weight(*this, op, i / op.x.shape[1]) *
+                         slope_error(op.fn, op.delta, element_of(*this, op, i), u(op.x));
     store(op.dx, i, scale * error + 5 * u(op.x) * std::abs(val(op.dx)[i]));
   }
 }

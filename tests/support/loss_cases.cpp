@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <limits>
 
 #include "tests/support/cases.h"
 
@@ -73,6 +74,40 @@ void add_weighted_xent(std::vector<Case>& all, DType dtype, const Shape& shape) 
   all.push_back(c.done());
 }
 
+// Losses of samples with weights, each of so many rows.
+void add_sample_weights(std::vector<Case>& all, DType dtype, const Shape& shape, int64_t rows) {
+  const double scale = 1.0 / double(shape[0]);
+  const auto sample_weights = [&](CaseBuilder& c) {
+    return c.in("sample_weights", {shape[0] / rows}, uniform(0.2, 4));
+  };
+  const std::string title = fmt::format("{} of samples of {} with weights", to_string(shape), rows);
+  for (const bool weighted : {false, true}) {
+    CaseBuilder c(fmt::format("softmax_xent{} {}", weighted ? " of weighted classes" : "", title),
+                  dtype);
+    const Value x = c.in("x", shape, normal(2)), label = c.labels({shape[0]}, shape[1]);
+    const Value w = weighted ? weights(c, shape[1], uniform(0.2, 4)) : Value{};
+    const Value v = sample_weights(c);
+    const double smoothing = weighted ? 0.1 : 0.0;
+    c.add(SoftmaxXent{x, label, c.tick(), c.loss(), c.correct(), scale, w, smoothing, v});
+    c.add(SoftmaxXentGrad{x, label, c.out("dx", shape), scale, {}, w, smoothing, v});
+    all.push_back(c.done());
+  }
+  for (const LossFn fn : kLossFns) {
+    // The last is the mean square.
+    for (const double delta : {0.75, std::numeric_limits<double>::infinity()}) {
+      if (fn != LossFn::huber && delta != 0.75) continue;
+      CaseBuilder c(fmt::format("{} {} delta {}", name(fn), title, delta), dtype);
+      const Fill fill = fn == LossFn::bce_with_logits ? uniform(0, 1) : normal(3);
+      const Value x = c.in("x", shape, normal(3)), target = c.in("target", shape, fill);
+      const Value w = fn == LossFn::quantile ? weights(c, 1, uniform(0.05, 0.95)) : Value{};
+      const Value v = sample_weights(c), dx = c.out("dx", shape);
+      c.add(ElementwiseLoss{fn, x, target, w, c.tick(), c.loss(), {}, scale, delta, v});
+      c.add(ElementwiseLossGrad{fn, x, target, w, dx, scale, delta, {}, v});
+      all.push_back(c.done());
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<Case> loss_cases(DType dtype) {
@@ -86,6 +121,9 @@ std::vector<Case> loss_cases(DType dtype) {
     }
     add_elementwise(all, dtype, LossFn::bce_with_logits, shape, out, out);
     add_weighted_xent(all, dtype, shape);
+  }
+  for (const auto& [n, out, rows] : {std::array<int64_t, 3>{5, 3, 1}, {33, 10, 3}, {64, 17, 1}}) {
+    add_sample_weights(all, dtype, {n, out}, rows);
   }
   // Several quantiles of each target.
   for (const auto& [n, targets, quantiles] :

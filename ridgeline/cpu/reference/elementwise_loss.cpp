@@ -56,14 +56,16 @@ std::unique_ptr<Step> prepare_loss(const ElementwiseLoss& op, ReferenceBinding& 
   const int64_t out = op.x.shape[1];
   return make_step([n = op.x.shape[0], out, fn = op.fn, delta = op.delta, scale = op.scale,
                     weights = ColumnWeights(op.weights, binding), score = Score(binding, op),
-                    target = Target(op.target, binding, out), x = binding.reads(op.x)]() mutable {
+                    target = Target(op.target, binding, out), rows = RowWeights(op, binding),
+                    x = binding.reads(op.x)]() mutable {
     x.load();
     target.load();
+    rows.load();
     double loss = 0;
     int32_t correct = 0;
     for (int64_t r = 0; r < n; ++r) {
       for (int64_t c = 0; c < out; ++c) {
-        loss += loss_of(fn, x[r * out + c], target(r, c), weights[c], delta);
+        loss += rows[r] * loss_of(fn, x[r * out + c], target(r, c), weights[c], delta);
       }
       if (target.is_label()) {
         correct += first_largest(x.data() + r * out, out) == target.label(r);
@@ -78,15 +80,16 @@ std::unique_ptr<Step> prepare_loss_grad(const ElementwiseLossGrad& op, Reference
   return make_step([n = op.x.shape[0], out, fn = op.fn, delta = op.delta, fixed = op.scale,
                     weights = ColumnWeights(op.weights, binding),
                     loss_scale = binding.read(op.loss_scale),
-                    target = Target(op.target, binding, out), x = binding.reads(op.x),
-                    dx = binding.writes(op.dx)]() mutable {
+                    target = Target(op.target, binding, out), rows = RowWeights(op, binding),
+                    x = binding.reads(op.x), dx = binding.writes(op.dx)]() mutable {
     x.load();
     target.load();
+    rows.load();
     const double scale = fixed * first_or(loss_scale, 1.0);
     for (int64_t r = 0; r < n; ++r) {
       for (int64_t c = 0; c < out; ++c) {
         const int64_t at = r * out + c;
-        dx[at] = scale * slope_of(fn, x[at], target(r, c), weights[c], delta);
+        dx[at] = scale * rows[r] * slope_of(fn, x[at], target(r, c), weights[c], delta);
       }
     }
     dx.store();

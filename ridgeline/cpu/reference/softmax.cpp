@@ -3,6 +3,7 @@
 
 #include "ridgeline/cpu/reference/kernel.h"
 #include "ridgeline/cpu/reference/score.h"
+#include "ridgeline/cpu/reference/target.h"
 
 namespace ridgeline::cpu {
 namespace {
@@ -59,8 +60,9 @@ class ClassTargets {
 std::unique_ptr<Step> prepare_xent(const SoftmaxXent& op, ReferenceBinding& binding) {
   return make_step([n = op.x.shape[0], classes = op.x.shape[1], scale = op.scale,
                     target = ClassTargets(op, binding), score = Score(binding, op),
-                    x = binding.reads(op.x)]() mutable {
+                    rows = RowWeights(op, binding), x = binding.reads(op.x)]() mutable {
     x.load();
+    rows.load();
     double loss = 0;
     int32_t correct = 0;
     for (int64_t r = 0; r < n; ++r) {
@@ -68,7 +70,7 @@ std::unique_ptr<Step> prepare_xent(const SoftmaxXent& op, ReferenceBinding& bind
       const auto [max, sum] = softmax_stats(row, classes);
       for (int64_t c = 0; c < classes; ++c) {
         const double t = target(r, c);
-        if (t != 0) loss += t * (std::log(sum) + (max - row[c]));
+        if (t != 0) loss += rows[r] * t * (std::log(sum) + (max - row[c]));
       }
       correct += first_largest(row, classes) == target.label(r);
     }
@@ -79,15 +81,18 @@ std::unique_ptr<Step> prepare_xent(const SoftmaxXent& op, ReferenceBinding& bind
 std::unique_ptr<Step> prepare_xent_grad(const SoftmaxXentGrad& op, ReferenceBinding& binding) {
   return make_step([n = op.x.shape[0], classes = op.x.shape[1], fixed = op.scale,
                     loss_scale = binding.read(op.loss_scale), target = ClassTargets(op, binding),
-                    x = binding.reads(op.x), dx = binding.writes(op.dx)]() mutable {
+                    rows = RowWeights(op, binding), x = binding.reads(op.x),
+                    dx = binding.writes(op.dx)]() mutable {
     x.load();
+    rows.load();
     const double scale = fixed * target.factor() * first_or(loss_scale, 1.0);
     for (int64_t r = 0; r < n; ++r) {
       const double* row = x.data() + r * classes;
       const auto [max, sum] = softmax_stats(row, classes);
       const double targets = target.sum(r);
       for (int64_t c = 0; c < classes; ++c) {
-        dx[r * classes + c] = scale * (std::exp(row[c] - max) / sum * targets - target(r, c));
+        dx[r * classes + c] =
+            scale * rows[r] * (std::exp(row[c] - max) / sum * targets - target(r, c));
       }
     }
     dx.store();

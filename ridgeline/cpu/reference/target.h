@@ -28,4 +28,22 @@ class Target {
   int64_t columns_, shared_;
 };
 
+// The factor of each row of x[n, out] in a loss; see ops/loss.h.
+class RowWeights {
+ public:
+  template <typename Op>
+  RowWeights(const Op& op, ReferenceBinding& binding)
+      : weights_(binding.reads(op.sample_weights)),
+        rows_(op.sample_weights ? op.x.shape[0] / op.sample_weights.shape.numel() : 0) {}
+
+  void load() {
+    if (rows_ > 0) weights_.load();
+  }
+  double operator[](int64_t r) const { return rows_ > 0 ? weights_[r / rows_] : 1.0; }
+
+ private:
+  Doubles weights_;
+  int64_t rows_;  // of a sample; 0: there are no weights
+};
+
 }  // namespace ridgeline::cpu

@@ -73,7 +73,9 @@ template <ElementFn kFn, typename T>
 HWY_INLINE Vec<T> add_row(const ElementwiseLossArgs<T>& g, int64_t r, Vec<T> sums) {
   const Tag<T> d;
   const int64_t lanes = int64_t(hn::Lanes(d));
-  const Vec<T> factor = hn::Set(d, g.factor), delta = hn::Set(d, g.delta);
+  const T row_weight = g.sample_weights != nullptr ? g.sample_weights[r / g.timesteps] : T(1);
+  const Vec<T> row = hn::Set(d, row_weight), delta = hn::Set(d, g.delta);
+  const Vec<T> factor = hn::Set(d, g.factor * row_weight);
   constexpr bool kWeighted = kFn == ElementFn::bce_with_logits || kFn == ElementFn::quantile;
   for (int64_t c = 0; c < g.out; c += lanes) {
     const int64_t at = r * g.out + c, count = std::min(lanes, g.out - c);
@@ -82,7 +84,7 @@ HWY_INLINE Vec<T> add_row(const ElementwiseLossArgs<T>& g, int64_t r, Vec<T> sum
     if constexpr (kWeighted) weight = hn::MaskedLoad(live, d, g.weights + c);
     const Vec<T> loss = losses<kFn, T>(hn::MaskedLoad(live, d, g.x + at), targets(g, r, c, count),
                                        weight, delta, slope);
-    sums = hn::Add(sums, hn::IfThenElseZero(live, loss));
+    sums = hn::Add(sums, hn::IfThenElseZero(live, hn::Mul(row, loss)));
     if (g.dx != nullptr) hn::BlendedStore(hn::Mul(factor, slope), live, d, g.dx + at);
   }
   return sums;

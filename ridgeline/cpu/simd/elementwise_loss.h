@@ -30,9 +30,11 @@ template <typename T>
 struct ElementwiseLossArgs {
   ElementFn fn;
   const T* x;
-  const T* target;       // [n, columns]; null with labels
-  const int32_t* label;  // [n]; null with numbers
-  const T* weights;      // [out], for bce_with_logits and quantile
+  const T* target;          // [n, columns]; null with labels
+  const int32_t* label;     // [n]; null with numbers
+  const T* weights;         // [out], for bce_with_logits and quantile
+  const T* sample_weights;  // of each `timesteps` rows; null: all rows have the weight 1
+  int64_t timesteps;
   int64_t n, out, columns;
   T delta;
   // Sums over each group of kGroup rows, not scaled; null if not wanted.

@@ -38,6 +38,8 @@ struct LossCall {
       args.fn = ElementFn::squared_error;
     } else {
       args.fn = element_fn(op.fn);
+      args.sample_weights = binding.read(op.sample_weights).template as<T>();
+      if (op.sample_weights) args.timesteps = args.n / op.sample_weights.shape.numel();
       args.delta = T(op.delta);
       args.weights = scratch.weights;
       weights = binding.read(op.weights).template as<double>();

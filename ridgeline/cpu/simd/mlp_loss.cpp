@@ -26,6 +26,8 @@ void mlp_loss(const MlpLoss& loss, const MlpLossArgs<T>& args, Range groups) {
        .target = labels ? nullptr : args.target,
        .label = labels ? args.label : nullptr,
        .weights = args.weights,
+       .sample_weights = nullptr,
+       .timesteps = 1,
        .n = args.n,
        .out = args.out,
        .columns = labels ? args.out : loss.columns,

@@ -56,7 +56,9 @@ double run_row(const WeightedXentArgs<T>& g, int64_t r) {
   });
   const T sum = hn::GetLane(hn::SumOfLanes(d, sums));
   const Vec<T> log_sum = hn::Set(d, std::log(sum)), scale = hn::Set(d, targets / sum);
-  const Vec<T> shares = hn::Set(d, share), hits = hn::Set(d, hit), factor = hn::Set(d, g.factor);
+  const T weight = g.sample_weights != nullptr ? g.sample_weights[r / g.timesteps] : T(1);
+  const Vec<T> shares = hn::Set(d, share), hits = hn::Set(d, hit);
+  const Vec<T> factor = hn::Set(d, g.factor * weight);
 
   Vec<T> losses = hn::Zero(d);
   for_classes<T>(g.classes, [&](int64_t c, auto live) HWY_ATTR {
@@ -71,7 +73,7 @@ double run_row(const WeightedXentArgs<T>& g, int64_t r) {
     const Vec<T> grad = hn::MulSub(scale, exp_negative(d, off), target);
     hn::BlendedStore(hn::Mul(factor, grad), live, d, dx + c);
   });
-  return double(hn::GetLane(hn::SumOfLanes(d, losses)));
+  return double(weight) * double(hn::GetLane(hn::SumOfLanes(d, losses)));
 }
 
 template <typename T>

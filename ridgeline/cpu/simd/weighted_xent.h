@@ -7,13 +7,15 @@
 
 namespace ridgeline::cpu::simd {
 
-// Cross-entropy with class weights and label smoothing of x[n, classes], batch-major, as
+// Cross-entropy with class and sample weights and label smoothing of x[n, classes], batch-major, as
 // SoftmaxXent of ops/loss.h defines it, or its gradient.
 template <typename T>
 struct WeightedXentArgs {
   const T* x;
-  const int32_t* label;  // [n], each in [0, classes)
-  const T* weights;      // [classes]
+  const int32_t* label;     // [n], each in [0, classes)
+  const T* weights;         // [classes]
+  const T* sample_weights;  // of each `timesteps` rows; null: all rows have the weight 1
+  int64_t timesteps;
   int64_t n, classes;
   T smoothing;
   T total;  // of the weights

@@ -10,7 +10,7 @@ Cover covers_weighted_xent(const RemainingOps& rest) {
   const std::string reason = refuses(rest, &Op::x);
   if (!reason.empty()) return Cover::no(reason);
   const auto& op = *rest.get<Op>(0);
-  if (op.one_hot()) return Cover::no("takes class weights or label smoothing");
+  if (op.one_hot()) return Cover::no("takes class or sample weights, or label smoothing");
   return cover_loss(op);
 }
 
@@ -25,6 +25,8 @@ struct XentCall {
     args.x = binding.read(op.x).template as<T>();
     args.label = binding.read(op.label).template as<int32_t>();
     args.weights = scratch.weights;
+    args.sample_weights = binding.read(op.sample_weights).template as<T>();
+    args.timesteps = op.sample_weights ? op.x.shape[0] / op.sample_weights.shape.numel() : 1;
     args.n = op.x.shape[0];
     args.classes = op.x.shape[1];
     args.smoothing = T(op.smoothing);

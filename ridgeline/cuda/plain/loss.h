@@ -26,6 +26,9 @@ struct LossArgs {
   // Weights of the classes, or of the columns of an element-wise loss, which repeat; may be null.
   const double* weights = nullptr;
   int64_t weight_count = 1;
+  // One for each `timesteps` rows, a factor of their losses and gradients; may be null.
+  const T* sample_weights = nullptr;
+  int64_t timesteps = 1;
   double smoothing = 0;                // for cross-entropy
   const double* row_factor = nullptr;  // set by the launch
   ElementLossFn fn = ElementLossFn::mae;
@@ -42,7 +45,7 @@ size_t weighted_xent_workspace(int64_t n);
 template <typename T>
 cudaError_t launch_softmax_xent(const LossArgs<T>& args, void* workspace, cudaStream_t stream);
 
-// Cross-entropy with class weights and label smoothing; see SoftmaxXent of ops/loss.h.
+// Cross-entropy with class and sample weights and label smoothing; see SoftmaxXent of ops/loss.h.
 template <typename T>
 cudaError_t launch_weighted_xent(const LossArgs<T>& args, void* workspace, cudaStream_t stream);
 

@@ -30,6 +30,8 @@ void add_settings(LossArgs<T>& args, const Op& op, const Binding& binding) {
   if constexpr (kIsXent<Op> || kIsElementwise<Op>) {
     args.weights = binding.read(op.weights).template as<double>();
     args.weight_count = op.weights ? op.weights.shape.numel() : 1;
+    args.sample_weights = binding.read(op.sample_weights).template as<T>();
+    if (op.sample_weights) args.timesteps = op.x.shape[0] / op.sample_weights.shape.numel();
   }
   if constexpr (kIsXent<Op>) args.smoothing = op.smoothing;
   if constexpr (kIsElementwise<Op>) {
@@ -42,9 +44,11 @@ void add_settings(LossArgs<T>& args, const Op& op, const Binding& binding) {
 template <typename Loss, typename Grad>
 bool same_settings(const Loss& loss, const Grad& grad) {
   if constexpr (kIsXent<Loss>) {
-    return loss.weights.id == grad.weights.id && loss.smoothing == grad.smoothing;
+    return loss.weights.id == grad.weights.id && loss.smoothing == grad.smoothing &&
+           loss.sample_weights.id == grad.sample_weights.id;
   } else if constexpr (kIsElementwise<Loss>) {
-    return loss.fn == grad.fn && loss.delta == grad.delta && loss.weights.id == grad.weights.id;
+    return loss.fn == grad.fn && loss.delta == grad.delta && loss.weights.id == grad.weights.id &&
+           loss.sample_weights.id == grad.sample_weights.id;
   } else {
     return true;
   }
@@ -130,7 +134,8 @@ std::unique_ptr<Step> prepare(const Span& span, const Binding& binding) {
       args.grad_scale = grad->scale;
       args.grad_factor = binding.read(grad->loss_scale).template as<double>();
     }
-    const bool one_hot = args.weights == nullptr && args.smoothing == 0;
+    const bool one_hot =
+        args.weights == nullptr && args.sample_weights == nullptr && args.smoothing == 0;
     const auto launch = kIsElementwise<Loss> ? launch_elementwise_loss<T>
                         : !kIsXent<Loss>     ? launch_mse<T>
                         : one_hot            ? launch_softmax_xent<T>

@@ -69,6 +69,13 @@ __device__ Accumulated<T> gradient_scale(const LossArgs<T>& args) {
   return Accumulated<T>(args.grad_scale * (args.grad_factor != nullptr ? *args.grad_factor : 1.0));
 }
 
+// The weight of the sample that a row belongs to.
+template <typename T>
+__device__ Accumulated<T> row_weight(const LossArgs<T>& args, int64_t row) {
+  using A = Accumulated<T>;
+  return args.sample_weights != nullptr ? A(args.sample_weights[row / args.timesteps]) : A(1);
+}
+
 template <typename T>
 __device__ void write_score(const LossArgs<T>& args, double loss, int32_t correct) {
   const int32_t at = *args.tick;

@@ -33,7 +33,8 @@ struct WeightedXentRow {
     const T* x = args.x + row * args.classes;
     const A sum = row_exp_sum<kLanes>(x, args.classes, lane, best.value);
     const int32_t label = args.label[row];
-    const double factor = args.row_factor != nullptr ? *args.row_factor : 1.0;
+    const double factor =
+        (args.row_factor != nullptr ? *args.row_factor : 1.0) * double(row_weight(args, row));
     const A scale = A(double(gradient_scale(args)) * factor);
     const A share = A(args.smoothing / double(args.classes)), hit = A(1 - args.smoothing);
     const auto target = [&](int64_t c) {
@@ -90,7 +91,8 @@ struct ElementwiseRow {
   static __device__ double loss(const LossArgs<T>& args, int64_t row, int lane,
                                 Largest<Accumulated<T>>) {
     using A = Accumulated<T>;
-    const A scale = gradient_scale(args), delta = A(args.delta);
+    const A weight_of_row = row_weight(args, row), delta = A(args.delta);
+    const A scale = gradient_scale(args) * weight_of_row;
     const int64_t shared = args.target != nullptr ? args.classes / args.target_columns : 1;
     A sum = A(0);
     for (int64_t c = lane; c < args.classes; c += kLanes) {
@@ -103,7 +105,7 @@ struct ElementwiseRow {
       sum += element_loss(args.fn, A(args.x[i]), target, weight, delta, slope);
       if (args.dx != nullptr) args.dx[i] = T(scale * slope);
     }
-    return double(lanes_sum<kLanes>(sum));
+    return double(weight_of_row) * double(lanes_sum<kLanes>(sum));
   }
 };
 

@@ -55,6 +55,7 @@ nn::LowerOptions StepTrainer::options_for(const Key& key) const {
   options.set_inputs = key.inputs;
   options.set_targets = key.targets;
   options.lengths = key.lengths;
+  options.sample_weights = key.weights;
   options.batch = options.set_samples = options.order_samples = key.samples;
   options.frozen = frozen_layers(config_.train.freeze, model_);
   return options;
@@ -76,6 +77,7 @@ StepTrainer::Prepared& StepTrainer::prepare(const Key& key) {
   own(lowered.targets, made.targets);
   own(lowered.order, made.order);
   if (key.lengths) own(lowered.lengths, made.lengths);
+  if (key.weights) own(lowered.sample_weights, made.weights);
   std::vector<int32_t> order(size_t(key.samples));
   std::iota(order.begin(), order.end(), 0);
   machine_.runtime().upload(made.order.data(), order.data(), made.order.size());
@@ -85,14 +87,17 @@ StepTrainer::Prepared& StepTrainer::prepare(const Key& key) {
 
 StepResult StepTrainer::make(const data::SampleSet& batch, double rate) {
   check_outputs(model_, batch, batch.name, config_.train.loss);
-  Prepared& made =
-      prepare({batch.input_dtype(), batch.targets.view().dtype, batch.size(), batch.has_lengths()});
+  Prepared& made = prepare({batch.input_dtype(), batch.targets.view().dtype, batch.size(),
+                            batch.has_lengths(), batch.has_weights()});
   const auto* lying = dynamic_cast<const data::InputsInPlace*>(batch.source.get());
   const void* inputs = lying != nullptr ? lying->all().data : batch.inputs.view().data;
   machine_.runtime().upload(made.inputs.data(), inputs, made.inputs.size());
   machine_.runtime().upload(made.targets.data(), batch.targets.view().data, made.targets.size());
   if (batch.has_lengths()) {
     machine_.runtime().upload(made.lengths.data(), batch.lengths.view().data, made.lengths.size());
+  }
+  if (batch.has_weights()) {
+    machine_.runtime().upload(made.weights.data(), batch.weights.view().data, made.weights.size());
   }
   made.runner->launch(0, 1, step_, {&rate, 1});
   StepResult result;

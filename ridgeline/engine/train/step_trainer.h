@@ -33,13 +33,14 @@ class StepTrainer {
 
  private:
   struct Prepared {
-    DeviceBuffer inputs, targets, order, lengths;
+    DeviceBuffer inputs, targets, weights, order, lengths;
     std::unique_ptr<Runner> runner;
   };
   struct Key {
     DType inputs, targets;
     int64_t samples;
     bool lengths = false;  // samples are sequences of their own lengths
+    bool weights = false;  // samples have weights
     auto operator<=>(const Key&) const = default;
   };
   nn::LowerOptions options_for(const Key& key) const;
