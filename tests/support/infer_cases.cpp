@@ -173,7 +173,8 @@ void add_recurrent(Cases& all) {
                                                {3, 1, 16, 16},
                                                {8, 1, 5, 17},
                                                {2, 5, 4, 19},
-                                               {5, 3, 31, 15}}) {
+                                               {5, 3, 31, 15},
+                                               {2, 21, 6, 83}}) {
       for (const bool carried : {true, false}) {
         Net net(fmt::format("inference {} {}x{} {}-{}{}", name(cell), n, steps, in, hidden,
                             carried ? " carried" : ""),

@@ -221,10 +221,10 @@ void scale_bytes(const uint8_t* x, float* y, int64_t count, float scale, float s
   for (; i < count; ++i) y[i] = float(x[i]) * scale + shift;
 }
 
-constexpr GemvFunctions kGemv{packed_floats,  pack_rows,    weight_panels, multiply,
-                              multiply_many,  packed_cell,  pack_cell,     cell_step,
-                              cell_step_many, packed_ahead, look_ahead,    activate_all,
-                              softmax_rows,   scale_bytes};
+constexpr GemvFunctions kGemv{packed_floats, pack_rows,      weight_panels, multiply,
+                              multiply_many, packed_cell,    pack_cell,     cell_panels,
+                              cell_step,     cell_step_many, packed_ahead,  look_ahead,
+                              activate_all,  softmax_rows,   scale_bytes};
 static_assert(kCellRows - 1 <= kLeastCellSamples);
 
 }  // namespace gemv
