@@ -12,8 +12,9 @@ constexpr std::string_view kRecurrent[] = {"rnn", "gru", "lstm"};
 // Layers that compute each timestep by itself. `linear` does if the shape of its weights stays the
 // same.
 constexpr std::string_view kByTimestep[] = {
-    "linear", "embedding", "dropout",    "flatten", "relu",     "tanh",     "sigmoid",
-    "gelu",   "silu",      "leaky_relu", "elu",     "softplus", "hardswish"};
+    "linear", "embedding", "dropout",    "flatten", "relu",     "tanh",      "sigmoid",
+    "gelu",   "silu",      "leaky_relu", "elu",     "softplus", "hardswish", "exp",
+    "log",    "sqrt",      "reciprocal", "sin",     "floor",    "round",     "step"};
 
 bool is_one_of(std::string_view type, std::span<const std::string_view> types) {
   return std::ranges::find(types, type) != types.end();

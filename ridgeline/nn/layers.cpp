@@ -18,6 +18,7 @@
 #include "ridgeline/nn/recurrent.h"
 #include "ridgeline/nn/select_timestep.h"
 #include "ridgeline/nn/softmax.h"
+#include "ridgeline/nn/unary.h"
 
 namespace ridgeline::nn {
 namespace {
@@ -42,6 +43,14 @@ constexpr LayerType kTypes[] = {
     {"elu", ActivationLayer::read<ActivationKind::elu>},
     {"softplus", ActivationLayer::read<ActivationKind::softplus>},
     {"hardswish", ActivationLayer::read<ActivationKind::hardswish>},
+    {"exp", UnaryLayer::read<UnaryKind::exp>},
+    {"log", UnaryLayer::read<UnaryKind::log>},
+    {"sqrt", UnaryLayer::read<UnaryKind::sqrt>},
+    {"reciprocal", UnaryLayer::read<UnaryKind::reciprocal>},
+    {"sin", UnaryLayer::read<UnaryKind::sin>},
+    {"floor", UnaryLayer::read<UnaryKind::floor>},
+    {"round", UnaryLayer::read<UnaryKind::round>},
+    {"step", UnaryLayer::read<UnaryKind::step>},
     {"dropout", DropoutLayer::read},
     {"flatten", FlattenLayer::read},
     {"conv2d", ConvLayer::read<Axes::two>},

@@ -7,7 +7,12 @@ namespace {}  // namespace
 
 bool Exporter::activation(nn::ConfigTable& table, const std::string& type) {
   constexpr std::pair<const char*, const char*> kSame[] = {
-      {"relu", "Relu"}, {"tanh", "Tanh"}, {"sigmoid", "Sigmoid"}, {"softplus", "Softplus"}};
+      {"relu", "Relu"}, {"tanh", "Tanh"},   {"sigmoid", "Sigmoid"}, {"softplus", "Softplus"},
+      {"exp", "Exp"},   {"log", "Log"},     {"sqrt", "Sqrt"},       {"reciprocal", "Reciprocal"},
+      {"sin", "Sin"},   {"floor", "Floor"}, {"round", "Round"}};
+  if (type == "round" && graph_.opset() < 11) {
+    throw_error(ErrorKind::usage, "layer {} (round): needs --opset 11 or more", path());
+  }
   for (const auto& [ours, op] : kSame) {
     if (type != ours) continue;
     x_ = graph_.node(op, {x_});
@@ -19,6 +24,9 @@ bool Exporter::activation(nn::ConfigTable& table, const std::string& type) {
     x_ = graph_.node("Elu", {x_}, {{"alpha", table.number("alpha", std::nullopt)}});
   } else if (type == "silu") {
     x_ = graph_.node("Mul", {x_, graph_.node("Sigmoid", {x_})});
+  } else if (type == "step") {
+    const std::string above = graph_.node("Greater", {x_, graph_.scalar(0)});
+    x_ = graph_.node("Cast", {above}, {{"to", int64_t{Proto::FLOAT}}});
   } else if (type == "hardswish") {
     x_ = graph_.opset() >= 14
              ? graph_.node("HardSwish", {x_})

@@ -100,6 +100,28 @@ std::string activation_attributes(ActivationKind kind, double parameter) {
   return has_parameter(kind) ? fmt::format("{},{}", name(kind), parameter) : name(kind);
 }
 
+const char* name(UnaryKind kind) {
+  switch (kind) {
+    case UnaryKind::exp:
+      return "exp";
+    case UnaryKind::log:
+      return "log";
+    case UnaryKind::sqrt:
+      return "sqrt";
+    case UnaryKind::reciprocal:
+      return "reciprocal";
+    case UnaryKind::sin:
+      return "sin";
+    case UnaryKind::floor:
+      return "floor";
+    case UnaryKind::round:
+      return "round";
+    case UnaryKind::step:
+      return "step";
+  }
+  return "unknown";
+}
+
 const char* name(LossFn fn) {
   switch (fn) {
     case LossFn::mae:

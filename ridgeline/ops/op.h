@@ -21,6 +21,7 @@
 #include "ridgeline/ops/rearrange.h"
 #include "ridgeline/ops/recurrent.h"
 #include "ridgeline/ops/sequence.h"
+#include "ridgeline/ops/unary.h"
 #include "ridgeline/ops/update.h"
 
 namespace ridgeline {
@@ -45,7 +46,7 @@ using AnyOp =
                  SelectTimestep, SelectTimestepGrad, Copy, AllReduceStart, AllReduceWait,
                  OneHotConv1d, OneHotConv1dGradW, ElementwiseLoss, ElementwiseLossGrad, GroupNorm,
                  GroupNormGrad, Custom, CustomGrad, Add, Multiply, Concat, Pad, Transpose, Upsample,
-                 UpsampleGrad>;
+                 UpsampleGrad, Unary, UnaryGrad>;
 
 // AnyOp, whose construction, copies and destruction are compiled once, in op.cpp: for so many types
 // they took seconds of every source that holds a program.

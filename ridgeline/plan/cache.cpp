@@ -46,7 +46,7 @@ json read_json(const fs::path& file) {
 std::optional<KeptPlan> read_plan(const json& plan) try {
   const json& names = plan.contains("kernels") ? plan.at("kernels") : plan.at("rows");
   return KeptPlan{current_kernel_names(names.get<std::vector<std::string>>()),
-                  plan.at("seconds").get<double>()};
+                  plan.at("seconds").get<double>(), plan.value("disturbed", int64_t{0})};
 } catch (const std::exception&) {
   return std::nullopt;
 }
@@ -133,6 +133,7 @@ void TuningCache::save() const noexcept try {
   json& plans = object_in(mine, "plans");
   for (const auto& [key, plan] : plans_) {
     plans[key] = {{"kernels", plan.kernels}, {"seconds", plan.seconds}};
+    if (plan.disturbed != 0) plans[key]["disturbed"] = plan.disturbed;
   }
   drop_oldest(environments);
   write_cache_file(file_, dump_json(all, -1));

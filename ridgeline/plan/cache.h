@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -15,6 +16,9 @@ std::filesystem::path cache_folder();
 struct KeptPlan {
   std::vector<std::string> kernels;
   double seconds = 0;
+  // When it was chosen, in seconds since 1970, if other processes used the processors meanwhile, so
+  // that the choice is uncertain; else 0.
+  int64_t disturbed = 0;
 };
 
 // Measured times and chosen plans, kept on disk between runs for one environment (device, threads,

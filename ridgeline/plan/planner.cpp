@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <ctime>
 #include <limits>
 #include <set>
 
@@ -23,6 +24,12 @@ constexpr double kTie = 0.02;
 // machine (busy then, or busy now). Smaller differences are noise of the clock and the threads.
 constexpr double kStaleFactor = 1.5;
 constexpr double kStaleSeconds = 50e-6;
+
+// A plan that was chosen while this thread had a processor for less than this share of the time is
+// uncertain: times of kernels that differ by less than the disturbance were compared. It is
+// measured again, once, at a start ten minutes later or more at which the machine is quiet.
+constexpr double kQuietShare = 0.9;
+constexpr int64_t kSecondsUntilRetry = 600;
 
 [[noreturn]] void throw_uncovered(const Program& program, const Options& options,
                                   const std::vector<Candidate>& all) {
@@ -208,7 +215,15 @@ std::optional<Planned> kept_plan(const Program& program, const KernelTable& tabl
   pinned.pinned = known->kernels;
   Planned planned = plan_program(program, table, runtime, pinned, stopwatch);
   if (planned.explanation.source != "checkpoint") return std::nullopt;
-  if (is_stale(stopwatch.glance(planned.choices), known->seconds)) {
+  const BusyClock quiet;
+  const double now = stopwatch.glance(planned.choices);
+  const bool retries =
+      known->disturbed != 0 && std::time(nullptr) - known->disturbed >= kSecondsUntilRetry;
+  if (retries && quiet.share() >= kQuietShare) {
+    source = "measured again: the machine was busy when the kept plan was chosen";
+    return std::nullopt;
+  }
+  if (is_stale(now, known->seconds)) {
     const BusyClock clock;
     const double seconds = stopwatch.whole(planned.choices);
     // If a plan is slow because the machine is busy now, measuring others on it would not help.
@@ -298,14 +313,18 @@ Planned plan_program(const Program& program, const KernelTable& table, Runtime& 
     return std::move(*kept);
   }
   if (!source.empty()) stopwatch.measure_anew();
+  const BusyClock clock;
   Planned planned = plan_program(program, table, runtime, options, stopwatch);
   if (planned.explanation.cut_short) {
     cache->save();  // the next start continues from these times
     return planned;
   }
   if (!source.empty()) planned.explanation.source = source;
-  cache->set_plan(plan_key(program, options),
-                  {kernel_names(planned.choices), stopwatch.whole(planned.choices)});
+  const double seconds = stopwatch.whole(planned.choices);
+  const bool disturbed =
+      source.empty() && runtime.device().is_host() && clock.share() < kQuietShare;
+  cache->set_plan(plan_key(program, options), {kernel_names(planned.choices), seconds,
+                                               disturbed ? int64_t(std::time(nullptr)) : 0});
   cache->save();
   return planned;
 }

@@ -33,6 +33,8 @@ TEST(Cost, Elementwise) {
   EXPECT_EQ(cost(Activation{ActivationKind::tanh, x, y}), (Cost{480, 192}));
   EXPECT_EQ(cost(ActivationGrad{ActivationKind::relu, x, z, y}), (Cost{72, 288}));
   EXPECT_EQ(cost(ActivationGrad{ActivationKind::gelu, x, z, y}), (Cost{720, 288}));
+  EXPECT_EQ(cost(Unary{UnaryKind::sqrt, x, y}), (Cost{96, 192}));
+  EXPECT_EQ(cost(UnaryGrad{UnaryKind::sqrt, x, z, y}), (Cost{144, 288}));
   EXPECT_EQ(cost(Dropout{x, c.step(), c.tick(), y, {}}), (Cost{480, 192}));
 }
 

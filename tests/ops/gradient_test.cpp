@@ -35,6 +35,16 @@ Differentiable activation(ActivationKind kind) {
   return {c.done(), 1, y, dy, {{x, dx}}};
 }
 
+Differentiable unary(UnaryKind kind) {
+  CaseBuilder c(name(kind), DType::fp64);
+  const bool any = kind == UnaryKind::exp || kind == UnaryKind::sin;
+  const Value x = c.in("x", {5, 7}, any ? normal(2) : uniform(0.2, 4)), y = c.out("y", {5, 7});
+  const Value dy = c.in("dy", {5, 7}), dx = c.out("dx", {5, 7});
+  c.add(Unary{kind, x, y});
+  c.add(UnaryGrad{kind, x, dy, dx});
+  return {c.done(), 1, y, dy, {{x, dx}}};
+}
+
 Differentiable dropout(double p) {
   CaseBuilder c("dropout", DType::fp64);
   const Value x = c.in("x", {5, 7}), y = c.out("y", {5, 7});
@@ -299,6 +309,10 @@ TEST(Gradient, Activations) {
   for (const ActivationKind kind : kActivations) {
     EXPECT_TRUE(gradients_agree(activation(kind))) << name(kind);
   }
+}
+
+TEST(Gradient, FunctionsOfOneNumber) {
+  for (const UnaryKind kind : kUnaryKinds) EXPECT_TRUE(gradients_agree(unary(kind))) << name(kind);
 }
 
 TEST(Gradient, Dropout) {

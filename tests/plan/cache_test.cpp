@@ -27,6 +27,7 @@ TEST_F(Cache, KeepsKernelsAndPlansForItsEnvironmentOnly) {
   TuningCache cache(file_, "machine one");
   cache.set_kernel_seconds("kernel | work", 1.5e-5);
   cache.set_plan("program", {{"a", "b"}, 0.25});
+  cache.set_plan("uncertain", {{"a"}, 0.25, 1'700'000'000});
   cache.save();
 
   const TuningCache again(file_, "machine one");
@@ -34,6 +35,8 @@ TEST_F(Cache, KeepsKernelsAndPlansForItsEnvironmentOnly) {
   ASSERT_TRUE(again.plan("program"));
   EXPECT_EQ(again.plan("program")->kernels, (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(again.plan("program")->seconds, 0.25);
+  EXPECT_EQ(again.plan("program")->disturbed, 0);
+  EXPECT_EQ(again.plan("uncertain")->disturbed, 1'700'000'000);
   EXPECT_FALSE(again.kernel_seconds("kernel | other work"));
 
   const TuningCache other(file_, "machine two");

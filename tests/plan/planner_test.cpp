@@ -355,6 +355,9 @@ TEST_F(Planner, DeterministicPlansFollowNeitherTimesNorTheCache) {
               ElementsAre("fast"));
 }
 
+constexpr const char* kUncertain =
+    "measured again: the machine was busy when the kept plan was chosen";
+
 TEST_F(Planner, TheCacheAnswersTheSecondTime) {
   const auto file = std::filesystem::path(::testing::TempDir()) / "planner_test_tuning.json";
   std::filesystem::remove(file);
@@ -381,6 +384,32 @@ TEST_F(Planner, TheCacheAnswersTheSecondTime) {
   TuningCache again(file, "test");
   EXPECT_EQ(plan_program(program_, table, *runtime_, options, &again).explanation.source,
             "measured");
+  std::filesystem::remove(file);
+}
+
+// A plan that was chosen on a busy machine is measured again, once, when the machine is quiet and
+// some time has passed.
+TEST_F(Planner, MeasuresAnUncertainPlanAgainOnce) {
+  const auto file = std::filesystem::path(::testing::TempDir()) / "planner_test_uncertain.json";
+  std::filesystem::remove(file);
+  const KernelTable table = all_kernels();
+  PlanOptions options;
+  options.seconds_per_kernel = 1e-3;
+  TuningCache cache(file, "test");
+  plan_program(program_, table, *runtime_, options, &cache);
+  const auto source = [&](int64_t disturbed) {
+    KeptPlan plan = *cache.plan(signature(program_));
+    plan.disturbed = disturbed;
+    cache.set_plan(signature(program_), plan);
+    return plan_program(program_, table, *runtime_, options, &cache).explanation.source;
+  };
+  const int64_t now = std::time(nullptr);
+  EXPECT_EQ(source(now - 60), "cache") << "it is too new";
+  std::string found;
+  for (int again = 0; again < 50 && found != kUncertain; ++again) found = source(now - 3600);
+  if (found != kUncertain) GTEST_SKIP() << "this machine is busy";
+  EXPECT_EQ(cache.plan(signature(program_))->disturbed, 0);
+  EXPECT_EQ(plan_program(program_, table, *runtime_, options, &cache).explanation.source, "cache");
   std::filesystem::remove(file);
 }
 

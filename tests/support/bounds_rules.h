@@ -130,6 +130,8 @@ struct Rules {
   void operator()(const Transpose& op) const;
   void operator()(const Upsample& op) const;
   void operator()(const UpsampleGrad& op) const;
+  void operator()(const Unary& op) const;
+  void operator()(const UnaryGrad& op) const;
   // Layers from outside have no reference to compare with.
   void operator()(const Custom&) const {}
   void operator()(const CustomGrad&) const {}

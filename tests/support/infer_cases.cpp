@@ -165,6 +165,18 @@ void add_deep_perceptron(Cases& all) {
   }
 }
 
+// A layer whose weights exceed the caches near a core.
+void add_wide_perceptron(Cases& all) {
+  for (const int64_t n : {1, 2}) {
+    Net net(fmt::format("inference {}x1031-1043-5", n), n);
+    net.gather(Begin::floats, 1031);
+    net.linear(1043);
+    net.activation(ActivationKind::relu);
+    net.linear(5);
+    all.push_back(net.done(Net::End::copy));
+  }
+}
+
 void add_recurrent(Cases& all) {
   for (const CellKind cell :
        {CellKind::rnn_relu, CellKind::rnn_tanh, CellKind::gru, CellKind::lstm}) {
@@ -173,7 +185,8 @@ void add_recurrent(Cases& all) {
                                                {3, 1, 16, 16},
                                                {8, 1, 5, 17},
                                                {2, 5, 4, 19},
-                                               {5, 3, 31, 15}}) {
+                                               {5, 3, 31, 15},
+                                               {2, 21, 6, 83}}) {
       for (const bool carried : {true, false}) {
         Net net(fmt::format("inference {} {}x{} {}-{}{}", name(cell), n, steps, in, hidden,
                             carried ? " carried" : ""),
@@ -206,6 +219,7 @@ std::vector<Case> inference_cases() {
   Cases all;
   add_perceptrons(all);
   add_deep_perceptron(all);
+  add_wide_perceptron(all);
   add_recurrent(all);
   return all;
 }

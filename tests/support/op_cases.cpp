@@ -121,6 +121,21 @@ void add_elementwise(Cases& all, DType dtype) {
   }
 }
 
+void add_unary(Cases& all, DType dtype) {
+  for (const auto& [n, columns] : kOpShapes) {
+    const Shape shape{n, columns};
+    for (const UnaryKind kind : kUnaryKinds) {
+      const bool positive = kind == UnaryKind::log || kind == UnaryKind::sqrt;
+      const Fill fill = positive || kind == UnaryKind::reciprocal ? uniform(0.01, 4) : normal(3);
+      CaseBuilder c(fmt::format("{} {}", name(kind), to_string(shape)), dtype);
+      const Value x = c.in("x", shape, fill), dy = c.in("dy", shape);
+      c.add(Unary{kind, x, c.out("y", shape)});
+      c.add(UnaryGrad{kind, x, dy, c.out("dx", shape)});
+      all.push_back(c.done());
+    }
+  }
+}
+
 void add_losses(Cases& all, DType dtype) {
   constexpr int64_t kRows[][2] = {{1, 1}, {1, 10}, {5, 3}, {32, 10}, {7, 1000}, {2, 17}, {65, 16}};
   for (const auto& [n, classes] : kRows) {
@@ -222,6 +237,7 @@ std::vector<Case> op_cases(DType dtype) {
   Cases all;
   add_gather(all, dtype);
   add_linear(all, dtype);
+  add_unary(all, dtype);
   add_elementwise(all, dtype);
   add_losses(all, dtype);
   add_updates(all, dtype);

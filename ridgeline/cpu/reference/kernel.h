@@ -108,6 +108,7 @@ KernelTable recurrent_reference();
 KernelTable sequence_reference();
 KernelTable join_reference();
 KernelTable rearrange_reference();
+KernelTable unary_reference();
 KernelTable all_reduce_reference();
 
 }  // namespace ridgeline::cpu

@@ -11,7 +11,7 @@ KernelTable reference_kernels() {
         norm_reference, group_norm_reference, activation_reference, dropout_reference,
         softmax_reference, mse_reference, elementwise_loss_reference, update_reference,
         recurrent_reference, sequence_reference, join_reference, rearrange_reference,
-        all_reduce_reference}) {
+        unary_reference, all_reduce_reference}) {
     for (Kernel& kernel : family()) table.push_back(std::move(kernel));
   }
   return table;

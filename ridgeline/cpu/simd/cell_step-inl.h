@@ -23,6 +23,15 @@ inline int64_t cell_panel(CellKind cell, int64_t in, int64_t hidden) {
   return (4 + gates(cell) * (in + hidden)) * int64_t(hn::Lanes(Tag<float>()));
 }
 
+inline int64_t cell_panels(int64_t hidden) {
+  const int64_t lanes = int64_t(hn::Lanes(Tag<float>()));
+  return (hidden + lanes - 1) / lanes;
+}
+
+inline Range panels_of(const CellArgs& a) {
+  return {a.panels.begin, std::min(a.panels.end, cell_panels(a.hidden))};
+}
+
 template <int kGates, int kSamples>
 HWY_INLINE void add_state(const CellArgs& a, const float* w, int64_t first,
                           Vec<float> (&acc)[kSamples][kGates]) {
@@ -50,9 +59,10 @@ HWY_INLINE const float* begin_sums(const CellArgs& a, const float* w, int64_t un
 template <int kGates>
 void look_ahead_gates(const CellArgs& a, int64_t steps, float* ahead) {
   const Tag<float> d;
-  const int64_t lanes = int64_t(hn::Lanes(d)), panels = (a.hidden + lanes - 1) / lanes;
-  const int64_t row = panels * kGates * lanes, size = cell_panel(a.cell, a.in, a.hidden);
-  for (int64_t panel = 0; panel < panels; ++panel) {
+  const int64_t lanes = int64_t(hn::Lanes(d)), size = cell_panel(a.cell, a.in, a.hidden);
+  const int64_t row = cell_panels(a.hidden) * kGates * lanes;
+  const Range panels = panels_of(a);
+  for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
     const float* w = a.packed + panel * size;
     for (int64_t sample = 0; sample < a.samples; ++sample) {
       // For the weights, timesteps are like samples.
@@ -76,7 +86,7 @@ void look_ahead_gates(const CellArgs& a, int64_t steps, float* ahead) {
 
 inline int64_t packed_ahead(CellKind cell, int64_t hidden) {
   const int64_t lanes = int64_t(hn::Lanes(Tag<float>()));
-  return (hidden + lanes - 1) / lanes * lanes * gates(cell);
+  return cell_panels(hidden) * lanes * gates(cell);
 }
 
 inline void look_ahead(const CellArgs& a, int64_t steps, float* ahead) {
@@ -192,7 +202,7 @@ HWY_NOINLINE void cell_tile(const CellArgs& a, const float* w, int64_t unit, int
 template <CellKind kCell>
 void cell_step_many_of(const CellArgs& a) {
   const int64_t lanes = int64_t(hn::Lanes(Tag<float>())), size = cell_panel(a.cell, a.in, a.hidden);
-  const int64_t panels = (a.hidden + lanes - 1) / lanes;
+  const int64_t panels = cell_panels(a.hidden);
   const int64_t tiles = (a.samples + kCellRows - 1) / kCellRows;
   for (int64_t i = 0; i < panels; ++i) {
     const int64_t panel = a.backward ? panels - 1 - i : i;
@@ -216,8 +226,7 @@ inline void cell_step_many(const CellArgs& a) {
 }
 
 inline int64_t packed_cell(CellKind cell, int64_t in, int64_t hidden) {
-  const int64_t lanes = int64_t(hn::Lanes(Tag<float>()));
-  return (hidden + lanes - 1) / lanes * cell_panel(cell, in, hidden);
+  return cell_panels(hidden) * cell_panel(cell, in, hidden);
 }
 
 inline void pack_cell(CellKind cell, int64_t in, int64_t hidden, const float* w_ih,
@@ -249,9 +258,9 @@ inline void pack_cell(CellKind cell, int64_t in, int64_t hidden, const float* w_
 
 inline void cell_step(const CellArgs& a) {
   const int64_t lanes = int64_t(hn::Lanes(Tag<float>())), size = cell_panel(a.cell, a.in, a.hidden);
-  const int64_t panels = (a.hidden + lanes - 1) / lanes;
-  for (int64_t i = 0; i < panels; ++i) {
-    const int64_t panel = a.backward ? panels - 1 - i : i;
+  const Range panels = panels_of(a);
+  for (int64_t i = panels.begin; i < panels.end; ++i) {
+    const int64_t panel = a.backward ? panels.begin + panels.end - 1 - i : i;
     const float* w = a.packed + panel * size;
     for_sample_groups(a.samples, [&](auto group, int64_t first) HWY_ATTR {
       if (a.cell == CellKind::lstm) {

@@ -68,6 +68,74 @@ HWY_NOINLINE void multiply_panel(const GemvArgs& a, const float* w, int64_t begi
   }
 }
 
+// acc[p][j] += sum over k of x[k] * w[p][k][vector j] for two panels of kPanelVectors, in the order
+// of add_rows.
+HWY_INLINE void add_rows_of_two(const float* (&w)[2], int64_t depth, const float* HWY_RESTRICT x,
+                                Vec<float> (&acc)[2][kPanelVectors]) {
+  const Tag<float> d;
+  const int64_t lanes = int64_t(hn::Lanes(d));
+  constexpr int kSums = separate_sums(kPanelVectors);
+  Vec<float> sums[kSums][2][kPanelVectors];
+  RIDGELINE_UNROLL
+  for (int s = 0; s < kSums; ++s) {
+    RIDGELINE_UNROLL
+    for (int i = 0; i < 2 * kPanelVectors; ++i) {
+      Vec<float>& own = acc[i / kPanelVectors][i % kPanelVectors];
+      sums[s][i / kPanelVectors][i % kPanelVectors] = s == 0 ? own : hn::Zero(d);
+    }
+  }
+  const auto add = [&](int64_t k, Vec<float>(&to)[2][kPanelVectors]) HWY_ATTR {
+    const Vec<float> value = hn::Set(d, x[k]);
+    RIDGELINE_UNROLL
+    for (int p = 0; p < 2; ++p) {
+      RIDGELINE_UNROLL
+      for (int j = 0; j < kPanelVectors; ++j) {
+        to[p][j] = hn::MulAdd(value, hn::Load(d, w[p] + j * lanes), to[p][j]);
+      }
+      w[p] += kPanelVectors * lanes;
+    }
+  };
+  int64_t k = 0;
+  for (; k + kSums <= depth; k += kSums) {
+    RIDGELINE_UNROLL
+    for (int s = 0; s < kSums; ++s) add(k + s, sums[s]);
+  }
+  for (; k < depth; ++k) add(k, sums[0]);
+  RIDGELINE_UNROLL
+  for (int i = 0; i < 2 * kPanelVectors; ++i) {
+    const int p = i / kPanelVectors, j = i % kPanelVectors;
+    acc[p][j] = sums[0][p][j];
+    RIDGELINE_UNROLL
+    for (int s = 1; s < kSums; ++s) acc[p][j] = hn::Add(acc[p][j], sums[s][p][j]);
+  }
+}
+
+// Computes one sample's outputs of two full panels, whose weights the processor then fetches as two
+// streams: from memory, that took 14 to 30 % less time on an EPYC (Zen 5).
+HWY_NOINLINE void multiply_two_panels(const GemvArgs& a, const float* w, int64_t begin) {
+  const Tag<float> d;
+  const int64_t lanes = int64_t(hn::Lanes(d)), wide = kPanelVectors * lanes;
+  const float* at[2] = {w, w + (1 + a.in + a.more_in) * wide};
+  Vec<float> acc[2][kPanelVectors];
+  RIDGELINE_UNROLL
+  for (int p = 0; p < 2; ++p) {
+    RIDGELINE_UNROLL
+    for (int j = 0; j < kPanelVectors; ++j) acc[p][j] = hn::Load(d, at[p] + j * lanes);
+    at[p] += wide;
+  }
+  add_rows_of_two(at, a.in, a.x, acc);
+  if (a.more != nullptr) add_rows_of_two(at, a.more_in, a.more, acc);
+  RIDGELINE_UNROLL
+  for (int p = 0; p < 2; ++p) {
+    RIDGELINE_UNROLL
+    for (int j = 0; j < kPanelVectors; ++j) {
+      const auto value = a.relu ? hn::Max(hn::Zero(d), acc[p][j]) : acc[p][j];
+      const int64_t place = begin + p * wide + j * lanes;
+      store_part(value, a.y + place, a.out - place);
+    }
+  }
+}
+
 template <int kVectors>
 void multiply_samples(const GemvArgs& a, const float* w, int64_t begin) {
   for_sample_groups(a.samples, [&](auto group, int64_t first) HWY_ATTR {
@@ -107,9 +175,31 @@ HWY_INLINE void for_panels(const GemvArgs& a, Range panels, F&& f) {
   }
 }
 
+// A layer with more weights does not find them in the second-level cache.
+constexpr int64_t kFarWeights = int64_t{1} << 20;
+
+// Panels in twos; one that is left, or not full, comes last.
+Range multiply_pairs(const GemvArgs& a, Range panels) {
+  const int64_t wide = kPanelVectors * int64_t(hn::Lanes(Tag<float>()));
+  const int64_t rows = 1 + a.in + a.more_in;
+  const int64_t full = std::min(panels.end, a.out / wide);
+  const int64_t pairs = std::max<int64_t>(0, full - panels.begin) / 2;
+  for (int64_t i = 0; i < pairs; ++i) {
+    const int64_t begin = (panels.begin + 2 * (a.backward ? pairs - 1 - i : i)) * wide;
+    multiply_two_panels(a, a.packed + begin * rows, begin);
+  }
+  for_panels(a, {panels.begin + 2 * pairs, panels.end},
+             [&](auto vectors, const float* w, int64_t begin)
+                 HWY_ATTR { multiply_samples<vectors.value>(a, w, begin); });
+  return {panels.begin * wide, std::min(panels.end * wide, a.out)};
+}
+
 Range multiply(const GemvArgs& a) {
   const int64_t wide = kPanelVectors * int64_t(hn::Lanes(Tag<float>()));
   const Range panels{a.panels.begin, std::min(a.panels.end, weight_panels(a.out))};
+  if (kManyRegisters && a.samples == 1 && a.out * (a.in + a.more_in) > kFarWeights) {
+    return multiply_pairs(a, panels);
+  }
   for_panels(a, panels, [&](auto vectors, const float* w, int64_t begin) HWY_ATTR {
     multiply_samples<vectors.value>(a, w, begin);
   });
@@ -221,10 +311,10 @@ void scale_bytes(const uint8_t* x, float* y, int64_t count, float scale, float s
   for (; i < count; ++i) y[i] = float(x[i]) * scale + shift;
 }
 
-constexpr GemvFunctions kGemv{packed_floats,  pack_rows,    weight_panels, multiply,
-                              multiply_many,  packed_cell,  pack_cell,     cell_step,
-                              cell_step_many, packed_ahead, look_ahead,    activate_all,
-                              softmax_rows,   scale_bytes};
+constexpr GemvFunctions kGemv{packed_floats, pack_rows,      weight_panels, multiply,
+                              multiply_many, packed_cell,    pack_cell,     cell_panels,
+                              cell_step,     cell_step_many, packed_ahead,  look_ahead,
+                              activate_all,  softmax_rows,   scale_bytes};
 static_assert(kCellRows - 1 <= kLeastCellSamples);
 
 }  // namespace gemv

@@ -28,8 +28,8 @@ struct GemvArgs {
   // are partly found there if they are streamed alternately from either end; never if always from
   // the same end.
   bool backward = false;
-  Range panels{0, kAllPanels};  // only multiply takes a part of them
   static constexpr int64_t kAllPanels = INT64_MAX;
+  Range panels{0, kAllPanels};  // only multiply takes a part of them
 };
 
 // One timestep of an LSTM or GRU layer.
@@ -51,6 +51,7 @@ struct CellArgs {
   // timestep, `ahead_stride` floats apart. x is then not read. Null: the step multiplies x itself.
   const float* ahead = nullptr;
   int64_t ahead_stride = 0;
+  Range panels{0, GemvArgs::kAllPanels};  // only step and look_ahead take a part of them
 };
 
 inline constexpr int64_t kLeastCellSamples = 8;
@@ -71,6 +72,7 @@ struct GemvFunctions {
   // present.
   void (*pack_cell)(CellKind cell, int64_t in, int64_t hidden, const float* w_ih, const float* w_hh,
                     const float* b_ih, const float* b_hh, float* packed);
+  int64_t (*cell_panels)(int64_t hidden);
   void (*step)(const CellArgs&);
   // Computes a timestep of kLeastCellSamples or more, which stay in registers by sixes. y must not
   // overlap h, nor c_next c.

@@ -87,6 +87,7 @@ KernelTable group_norm_kernels();
 KernelTable batch_norm_kernels();
 KernelTable join_kernels();
 KernelTable rearrange_kernels();
+KernelTable unary_kernels();
 KernelTable gather_augment_kernels();
 KernelTable dropout_kernels();
 KernelTable one_hot_conv_kernels();

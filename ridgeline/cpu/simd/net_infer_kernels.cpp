@@ -8,9 +8,10 @@
 
 // A net for a few samples as one kernel: all layers in one call, with activations in the
 // first-level cache and weights packed in prepare. The calling thread computes alone, or all
-// threads divide the outputs of each linear layer, so that each reads a part of the weights from
-// its own cache. It covers the longest span of ops that it supports, so that in a net with other
-// layers it computes at least the last ones.
+// threads divide the outputs of each linear layer and the units of each recurrent one, so that each
+// reads a part of the weights from its own cache; between timesteps they meet at a barrier. It
+// covers the longest span of ops that it supports, so that in a net with other layers it computes
+// at least the last ones.
 namespace ridgeline::cpu::simd {
 namespace {
 
@@ -101,9 +102,6 @@ Cover covers_net_infer(const RemainingOps& rest, NetTeam team) {
   double weights = 0;
   Cover cover;
   for (; end < program.ops.size() && misfit.of(at(end)).empty(); ++end) {
-    if (team == NetTeam::all_threads && std::holds_alternative<Rnn>(program.ops[end])) {
-      return Cover::no("one thread computes a recurrent layer");
-    }
     weights += double(net_infer_weights(program.ops[end])) * sizeof(float);
     cover.workspace += net_infer_state(program.ops[end]);
   }

@@ -18,6 +18,13 @@ namespace {
 // their weights are read a sixteenth as often.
 constexpr int64_t kAhead = 16;
 
+// Requests what another thread has written, all lines at once: fetched one by one as a product
+// reaches them, they would take longer than the product.
+void prefetch(const float* x, int64_t count) {
+  constexpr int64_t kLine = 16;  // floats
+  for (int64_t i = 0; i < count; i += kLine) __builtin_prefetch(x + i);
+}
+
 // Returns the floats of the sums of these timesteps; 0: a single timestep multiplies its input
 // itself.
 int64_t ahead_floats(const RnnShape& s) {
@@ -36,6 +43,7 @@ class NetInferStep final : public Step {
         next_(weights_.data()) {
     scratch_ = binding.workspace();
     for (size_t i = 0; i < span.size();) i += add(i);
+    for (size_t i = 0; i < span.size(); ++i) floats_read_ += floats_read(span.op(i));
     binding_ = nullptr;
     const auto shared = [](const Stage& stage) { return stage.shared; };
     begin_ = size_t(std::ranges::find_if(stages_, shared) - stages_.begin());
@@ -45,22 +53,15 @@ class NetInferStep final : public Step {
 
   // The stages before the first and after the last that threads share need no other thread.
   void run() override {
-    for (size_t i = 0; i < begin_; ++i) stages_[i].run(0);
-    if (begin_ < end_ && rare_calls()) {
-      for (size_t i = begin_; i < end_; ++i) {
-        for (int thread = 0; thread < (stages_[i].shared ? threads_ : 1); ++thread) {
-          stages_[i].run(thread);
-        }
-      }
-    } else if (begin_ < end_) {
-      pool_.run([this](int thread) {
-        for (size_t i = begin_; i < end_; ++i) {
-          if (i > begin_) pool_.barrier();  // other threads wrote what this stage reads
-          if (stages_[i].shared || thread == 0) stages_[i].run(thread);
-        }
-      });
+    const auto alone = [this](size_t begin, size_t end) {
+      for (size_t i = begin; i < end; ++i) stages_[i].run(0, 1);
+    };
+    alone(0, begin_);
+    if (begin_ < end_) {
+      others_sleep() ? alone(begin_, end_) : run_shared();
+      last_end_ = Clock::now();
     }
-    for (size_t i = end_; i < stages_.size(); ++i) stages_[i].run(0);
+    alone(end_, stages_.size());
     backward_ = !backward_;
   }
 
@@ -71,12 +72,33 @@ class NetInferStep final : public Step {
     return floats;
   }
 
-  // Returns true if the last call is so long ago that the other threads sleep: computing alone then
-  // takes less time than waking them, unless more calls follow at once.
-  bool rare_calls() {
+  using Clock = std::chrono::steady_clock;
+
+  void run_shared() {
+    pool_.run([this](int thread) {
+      for (size_t i = begin_; i < end_; ++i) {
+        if (i > begin_) pool_.barrier();  // other threads wrote what this stage reads
+        if (stages_[i].shared) {
+          stages_[i].run(thread, threads_);
+        } else if (thread == 0) {
+          stages_[i].run(0, 1);
+        }
+      }
+    });
+  }
+
+  // Returns true if the last call ended so long ago that the other threads sleep, and if a call is
+  // short: computing alone then takes less time than waking them, unless more calls follow at once.
+  bool others_sleep() const {
     constexpr std::chrono::microseconds kSpins(200);  // of a pool's threads
-    const auto now = std::chrono::steady_clock::now();
-    return now - std::exchange(last_call_, now) > kSpins;
+    constexpr int64_t kShort = 4 << 20;  // floats, which one thread reads in about as much time
+    return floats_read_ < kShort && Clock::now() - last_end_ > kSpins;
+  }
+
+  // Returns the floats of weights that a call reads for an op.
+  static int64_t floats_read(const Op& op) {
+    const auto* rnn = std::get_if<Rnn>(&op);
+    return net_infer_weights(op) * (rnn != nullptr ? rnn->shape.steps : 1);
   }
 
   // Returns the memory of a value: its own, or part of the workspace for one inside the span.
@@ -96,15 +118,15 @@ class NetInferStep final : public Step {
     return taken;
   }
 
-  // A part of the net that one thread computes, or all threads their parts of.
+  // A part of the net that one thread computes, or all threads of a team their parts of.
   struct Stage {
-    std::function<void(int thread)> run;
+    std::function<void(int thread, int team)> run;
     bool shared = false;
   };
 
   template <typename F>
   void stage(F f) {
-    stages_.push_back({[f = std::move(f)](int) mutable { f(); }});
+    stages_.push_back({[f = std::move(f)](int, int) mutable { f(); }});
   }
 
   // Adds the stage for the op at this position, and returns how many ops it covers.
@@ -135,19 +157,20 @@ class NetInferStep final : public Step {
     const SimdActivation act =
         activation != nullptr && !args.relu ? simd_activation(*activation) : SimdActivation();
     const int64_t panels = f.panels(op.out());
-    const int team = int(std::min<int64_t>(threads_, panels));
-    const auto run = [this, args, act, panels, team, &f](int thread) {
-      if (thread >= team) return;
+    const auto run = [this, args, act, panels, &f](int thread, int team) {
       GemvArgs now = args;
       now.backward = backward_;
       now.panels = split(panels, thread, team);
+      for (int64_t i = 0; team > 1 && i < now.samples; ++i) {
+        prefetch(now.x + i * now.x_stride, now.in);
+      }
       const Range outputs = f.multiply(now);
       for (int64_t i = 0; act != ActivationKind::none && i < now.samples; ++i) {
         float* y = now.y + i * now.y_stride + outputs.begin;
         f.activate(act, y, y, outputs.end - outputs.begin);
       }
     };
-    stages_.push_back({run, team > 1});
+    stages_.push_back({run, threads_ > 1 && panels > 1});
   }
 
   void add_op(const Activation& op) {
@@ -214,11 +237,16 @@ class NetInferStep final : public Step {
       ahead = reinterpret_cast<float*>(take(size_t(floats) * sizeof(float)));
       args.ahead_stride = floats / s.batch;
     }
-    stage([args, ahead, this, steps = s.steps, &f] {
+    const auto run = [args, ahead, this, steps = s.steps, &f](int thread, int team) {
       CellArgs now = args;
       now.backward = backward_;
+      now.panels = split(f.cell_panels(now.hidden), thread, team);
       const int64_t row = f.packed_ahead(now.cell, now.hidden);
       for (int64_t t = 0; t < steps; ++t) {
+        if (t > 0 && team > 1) {
+          pool_.barrier();  // other threads wrote units of the state
+          for (int64_t i = 0; i < now.samples; ++i) prefetch(now.h + i * now.h_stride, now.hidden);
+        }
         if (ahead != nullptr && t % kAhead == 0) {
           f.look_ahead(now, std::min(kAhead, steps - t), ahead);
         }
@@ -231,7 +259,8 @@ class NetInferStep final : public Step {
         now.y += now.hidden;
         now.backward = !now.backward;
       }
-    });
+    };
+    stages_.push_back({run, threads_ > 1});
   }
 
   // A cell of one gate is a product of input and state, followed by a function.
@@ -246,14 +275,16 @@ class NetInferStep final : public Step {
     f.pack(floats(w.w_ih), s.in, floats(w.w_hh), s.hidden, s.hidden, floats(w.b_ih), floats(w.b_hh),
            next_);
     next_ += f.packed(s.in + s.hidden, s.hidden);
-    stage([args, this, steps = s.steps, &f] {
+    const auto run = [args, this, steps = s.steps, &f](int thread, int team) {
       GemvArgs now = args;
       now.backward = backward_;
+      now.panels = split(f.panels(now.out), thread, team);
       for (int64_t t = 0; t < steps; ++t) {
-        f.multiply(now);
+        if (t > 0 && team > 1) pool_.barrier();  // other threads wrote units of the state
+        const Range units = f.multiply(now);
         for (int64_t b = 0; !now.relu && b < now.samples; ++b) {
-          float* y = now.y + b * now.y_stride;
-          f.activate(ActivationKind::tanh, y, y, now.out);
+          float* y = now.y + b * now.y_stride + units.begin;
+          f.activate(ActivationKind::tanh, y, y, units.end - units.begin);
         }
         now.more = now.y;
         now.more_stride = now.y_stride;
@@ -261,7 +292,8 @@ class NetInferStep final : public Step {
         now.y += now.out;
         now.backward = !now.backward;
       }
-    });
+    };
+    stages_.push_back({run, threads_ > 1 && f.panels(s.hidden) > 1});
   }
 
   void add_op(const Softmax& op) {
@@ -315,9 +347,10 @@ class NetInferStep final : public Step {
   std::byte* scratch_ = nullptr;
   std::unordered_map<ValueId, std::byte*> memory_;
   std::vector<Stage> stages_;
-  size_t begin_, end_;  // of the stages from the first to the last that threads share
-  std::chrono::steady_clock::time_point last_call_{};
-  bool backward_ = false;  // streaming direction of the weights, which alternates
+  size_t begin_, end_;            // of the stages from the first to the last that threads share
+  int64_t floats_read_ = 0;       // of weights, by a call
+  Clock::time_point last_end_{};  // of the stages that threads share
+  bool backward_ = false;         // streaming direction of the weights, which alternates
 };
 
 }  // namespace

@@ -8,7 +8,7 @@
 
 namespace ridgeline::cpu::simd {
 
-// Who computes a linear layer.
+// Who computes a linear or recurrent layer.
 enum class NetTeam { caller, all_threads };
 
 // Returns the floats of the packed weights of an op.

@@ -156,6 +156,49 @@ std::unique_ptr<Step> prepare_activation_grad(const Span& span, const Binding& b
   });
 }
 
+constexpr UnaryFn unary_fn(UnaryKind kind) { return UnaryFn(int(kind)); }
+static_assert(unary_fn(UnaryKind::exp) == UnaryFn::exp);
+static_assert(unary_fn(UnaryKind::sin) == UnaryFn::sin);
+static_assert(unary_fn(UnaryKind::step) == UnaryFn::step);
+
+Cover covers_unary(const RemainingOps& rest) {
+  const auto* op = rest.get<Unary>(0);
+  if (op == nullptr) return no_such_op(Unary::kName);
+  return cover_unless(refuse_floats({op->x, op->y}), 1);
+}
+
+std::unique_ptr<Step> prepare_unary(const Span& span, const Binding& binding) {
+  const auto& op = span.get<Unary>(0);
+  return dispatch_device_float(op.y.dtype, [&](auto type) {
+    using T = decltype(type);
+    return launch_step(
+        binding, describe(span.op(0)),
+        [fn = unary_fn(op.kind), x = binding.read(op.x).as<T>(), y = binding.write(op.y).as<T>(),
+         count = op.y.shape.numel()](cudaStream_t stream) {
+          return launch_unary<T>(fn, x, y, count, stream);
+        });
+  });
+}
+
+Cover covers_unary_grad(const RemainingOps& rest) {
+  const auto* op = rest.get<UnaryGrad>(0);
+  if (op == nullptr) return no_such_op(UnaryGrad::kName);
+  return cover_unless(refuse_floats({op->x, op->dy, op->dx}), 1);
+}
+
+std::unique_ptr<Step> prepare_unary_grad(const Span& span, const Binding& binding) {
+  const auto& op = span.get<UnaryGrad>(0);
+  return dispatch_device_float(op.dx.dtype, [&](auto type) {
+    using T = decltype(type);
+    return launch_step(
+        binding, describe(span.op(0)),
+        [fn = unary_fn(op.kind), x = binding.read(op.x).as<T>(), dy = binding.read(op.dy).as<T>(),
+         dx = binding.write(op.dx).as<T>(), count = op.dx.shape.numel()](cudaStream_t stream) {
+          return launch_unary_grad<T>(fn, x, dy, dx, count, stream);
+        });
+  });
+}
+
 Cover covers_dropout(const RemainingOps& rest) {
   const auto* op = rest.get<Dropout>(0);
   if (op == nullptr) return no_such_op(Dropout::kName);
@@ -190,6 +233,8 @@ KernelTable plain_batch_kernels() {
        cuda_kernel("cuda.gather_augment.plain", covers_augment, prepare_augment),
        cuda_kernel("cuda.activation.plain", covers_activation, prepare_activation),
        cuda_kernel("cuda.activation_grad.plain", covers_activation_grad, prepare_activation_grad),
+       cuda_kernel("cuda.unary.plain", covers_unary, prepare_unary),
+       cuda_kernel("cuda.unary_grad.plain", covers_unary_grad, prepare_unary_grad),
        cuda_kernel("cuda.dropout.plain", covers_dropout, prepare_dropout)});
 }
 

@@ -93,6 +93,65 @@ __global__ void activation_grad_kernel(ActivationArgs activation, const T* saved
   }
 }
 
+template <typename A>
+__device__ A value_of(UnaryFn fn, A x) {
+  switch (fn) {
+    case UnaryFn::exp:
+      return exp(x);
+    case UnaryFn::log:
+      return log(x);
+    case UnaryFn::sqrt:
+      return sqrt(x);
+    case UnaryFn::reciprocal:
+      return A(1) / x;
+    case UnaryFn::sin:
+      return sin(x);
+    case UnaryFn::floor:
+      return floor(x);
+    case UnaryFn::round:
+      return rint(x);
+    case UnaryFn::step:
+      return x > A(0) ? A(1) : x <= A(0) ? A(0) : x;
+  }
+  return x;
+}
+
+template <typename A>
+__device__ A slope_of(UnaryFn fn, A x) {
+  switch (fn) {
+    case UnaryFn::exp:
+      return exp(x);
+    case UnaryFn::log:
+      return A(1) / x;
+    case UnaryFn::sqrt:
+      return A(0.5) / sqrt(x);
+    case UnaryFn::reciprocal:
+      return A(-1) / (x * x);
+    case UnaryFn::sin:
+      return cos(x);
+    case UnaryFn::floor:
+    case UnaryFn::round:
+    case UnaryFn::step:
+      break;
+  }
+  return A(0);
+}
+
+template <typename T>
+__global__ void unary_kernel(UnaryFn fn, const T* x, T* y, int64_t count) {
+  for (int64_t i = first_index(); i < count; i += stride()) {
+    y[i] = T(value_of(fn, Accumulated<T>(x[i])));
+  }
+}
+
+template <typename T>
+__global__ void unary_grad_kernel(UnaryFn fn, const T* x, const T* dy, T* dx, int64_t count) {
+  using A = Accumulated<T>;
+  for (int64_t i = first_index(); i < count; i += stride()) {
+    dx[i] = T(A(dy[i]) * slope_of(fn, A(x[i])));
+  }
+}
+
 // Each thread takes one block of four Philox words; `first` need not be at the start of one.
 template <typename T>
 __global__ void dropout_kernel(DropoutArgs args, const T* x, T* y, int64_t count) {
@@ -169,6 +228,21 @@ cudaError_t launch_dropout(const DropoutArgs& args, const T* x, T* y, int64_t co
 }
 
 template <typename T>
+cudaError_t launch_unary(UnaryFn fn, const T* x, T* y, int64_t count, cudaStream_t stream) {
+  if (count == 0) return cudaSuccess;
+  unary_kernel<<<blocks_for(count), kThreads, 0, stream>>>(fn, x, y, count);
+  return cudaGetLastError();
+}
+
+template <typename T>
+cudaError_t launch_unary_grad(UnaryFn fn, const T* x, const T* dy, T* dx, int64_t count,
+                              cudaStream_t stream) {
+  if (count == 0) return cudaSuccess;
+  unary_grad_kernel<<<blocks_for(count), kThreads, 0, stream>>>(fn, x, dy, dx, count);
+  return cudaGetLastError();
+}
+
+template <typename T>
 cudaError_t launch_fill_rows(const T* b, T* y, int64_t rows, int64_t columns, cudaStream_t stream) {
   const int64_t count = rows * columns;
   if (count == 0) return cudaSuccess;
@@ -192,13 +266,15 @@ cudaError_t launch_widen(const T* x, float* y, int64_t count, cudaStream_t strea
   return cudaGetLastError();
 }
 
-#define RIDGELINE_LAUNCH_ELEMENTWISE(T)                                                         \
-  template cudaError_t launch_activation(const ActivationArgs&, const T*, T*, int64_t,          \
-                                         cudaStream_t);                                         \
-  template cudaError_t launch_activation_grad(const ActivationArgs&, const T*, const T*, T*,    \
-                                              int64_t, cudaStream_t);                           \
-  template cudaError_t launch_dropout(const DropoutArgs&, const T*, T*, int64_t, cudaStream_t); \
-  template cudaError_t launch_fill_rows(const T*, T*, int64_t, int64_t, cudaStream_t);          \
+#define RIDGELINE_LAUNCH_ELEMENTWISE(T)                                                           \
+  template cudaError_t launch_activation(const ActivationArgs&, const T*, T*, int64_t,            \
+                                         cudaStream_t);                                           \
+  template cudaError_t launch_activation_grad(const ActivationArgs&, const T*, const T*, T*,      \
+                                              int64_t, cudaStream_t);                             \
+  template cudaError_t launch_dropout(const DropoutArgs&, const T*, T*, int64_t, cudaStream_t);   \
+  template cudaError_t launch_unary(UnaryFn, const T*, T*, int64_t, cudaStream_t);                \
+  template cudaError_t launch_unary_grad(UnaryFn, const T*, const T*, T*, int64_t, cudaStream_t); \
+  template cudaError_t launch_fill_rows(const T*, T*, int64_t, int64_t, cudaStream_t);            \
   template cudaError_t launch_sum_rows(const T*, T*, int64_t, int64_t, cudaStream_t);
 RIDGELINE_CUDA_FOR_FLOATS(RIDGELINE_LAUNCH_ELEMENTWISE)
 

@@ -48,6 +48,18 @@ template <typename T>
 cudaError_t launch_dropout(const DropoutArgs& args, const T* x, T* y, int64_t count,
                            cudaStream_t stream);
 
+// The functions of UnaryKind (ops/unary.h), in the same order.
+enum class UnaryFn : int { exp, log, sqrt, reciprocal, sin, floor, round, step };
+
+// y = f(x)
+template <typename T>
+cudaError_t launch_unary(UnaryFn fn, const T* x, T* y, int64_t count, cudaStream_t stream);
+
+// dx = dy * f'(x)
+template <typename T>
+cudaError_t launch_unary_grad(UnaryFn fn, const T* x, const T* dy, T* dx, int64_t count,
+                              cudaStream_t stream);
+
 // y[r, c] = b[c], for products that add to y and have no bias of their own.
 template <typename T>
 cudaError_t launch_fill_rows(const T* b, T* y, int64_t rows, int64_t columns, cudaStream_t stream);
