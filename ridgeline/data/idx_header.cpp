@@ -56,11 +56,11 @@ IdxHeader read_idx_header(ByteStream& in) {
   IdxHeader header;
   const auto type = type_of_code(magic[2]);
   if (!type) {
-    throw_error(
-        ErrorKind::data,
-        "{}: byte 2: unknown IDX type {:#04x}; uint8 0x08, int32 0x0c, float 0x0d and double "
-        "0x0e are read",
-        file, magic[2]);
+    throw_error(ErrorKind::data,
+                "{}: byte 2: unknown IDX type {:#04x}; uint8 0x08, int8 0x09, int16 0x0b, int32 "
+                "0x0c, float "
+                "0x0d and double 0x0e are read",
+                file, magic[2]);
   }
   header.type = *type;
   const int rank = magic[3];

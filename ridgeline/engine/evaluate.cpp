@@ -195,7 +195,9 @@ void Evaluator::prepare(const Weights& weights) {
   if (main_) return;
   const int64_t rest = (samples_.end - samples_.begin) % batch_;
   main_ = make(batch_, weights, pinned_);
-  if (rest > 0) tail_ = make(rest, weights, pinned_tail_);
+  if (rest > 0) {
+    tail_ = make(rest, weights, pinned_tail_.empty() ? main_->kernel_names() : pinned_tail_);
+  }
 }
 
 // Copies the outputs of the runner's last batch to where those of the sample `first` begin.

@@ -42,6 +42,7 @@ class Evaluator {
   const Runner& runner() const { return *main_; }     // after prepare()
   const Runner* tail() const { return tail_.get(); }  // for the samples left over, or null
   bool planned() const { return main_ != nullptr; }
+  int64_t batches() const { return (samples_.end - samples_.begin) / batch_; }  // full ones
   // The outputs of the last run() for all samples, [n, outputs]; probabilities for classes. Empty
   // for sequences and for sets with too many outputs to keep, which have no scores.
   const std::vector<float>& outputs() const { return outputs_; }

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cmath>
 #include <ctime>
-#include <limits>
 #include <set>
 
 #include "ridgeline/plan/busy_clock.h"
@@ -13,12 +12,10 @@
 #include "ridgeline/plan/collective_planner.h"
 #include "ridgeline/plan/search.h"
 #include "ridgeline/plan/stopwatch.h"
+#include "ridgeline/plan/tune.h"
 
 namespace ridgeline {
 namespace {
-
-// Whole plans closer than this count as equal; the table's order then decides, not noise.
-constexpr double kTie = 0.02;
 
 // A kept plan whose time differs by more than this factor was chosen in another state of the
 // machine (busy then, or busy now). Smaller differences are noise of the clock and the threads.
@@ -55,33 +52,6 @@ constexpr int64_t kSecondsUntilRetry = 600;
               reasons.empty() ? "no kernel is for this op" : reasons);
 }
 
-// Returns the positions of the kernels in the table, which makes the fixed order comparable.
-std::vector<size_t> preference(const Choices& choices, const KernelTable& table) {
-  std::vector<size_t> order;
-  for (const Choice& choice : choices) order.push_back(size_t(choice.kernel - table.data()));
-  return order;
-}
-
-Choices pick_measured(const std::vector<Choices>& shortlist, const KernelTable& table,
-                      Stopwatch& stopwatch, Explanation& explanation,
-                      const std::function<void()>& go_on) {
-  if (shortlist.size() == 1) return shortlist.front();
-  for (const Choices& choices : shortlist) {
-    go_on();
-    explanation.shortlist_seconds.push_back(stopwatch.whole(choices));
-  }
-  const auto& seconds = explanation.shortlist_seconds;
-  const double best = *std::min_element(seconds.begin(), seconds.end());
-  const Choices* picked = nullptr;
-  for (size_t i = 0; i < shortlist.size(); ++i) {
-    if (seconds[i] > best * (1 + kTie)) continue;
-    if (picked == nullptr || preference(shortlist[i], table) < preference(*picked, table)) {
-      picked = &shortlist[i];
-    }
-  }
-  return *picked;
-}
-
 using Place = std::pair<const Kernel*, size_t>;  // a kernel and the op it begins at
 
 void mark_chosen(Explanation& explanation, const Choices& choices) {
@@ -92,64 +62,6 @@ void mark_chosen(Explanation& explanation, const Choices& choices) {
   for (Candidate& candidate : explanation.candidates) {
     candidate.chosen |= chosen.contains({candidate.kernel, candidate.begin});
   }
-}
-
-struct OutOfPatience {
-  const char* why;
-};
-
-// On an idle machine a measuring thread has a processor for more than this share of its time, even
-// if it waits for others of its pool; on a busy machine for less.
-constexpr double kIdleShare = 0.5;
-
-constexpr double kTuningShare = 0.1;  // of the time of PlanOptions::expected_runs
-
-// Returns the fastest of the cheapest few covers and of the fixed order, all measured as a whole.
-Choices choose_measured(const Program& program, const KernelTable& table, const Options& real,
-                        Choices fixed, const Runtime& runtime, const PlanOptions& options,
-                        Stopwatch& stopwatch, Explanation& explanation) {
-  const BusyClock clock;
-  const bool cpu = runtime.device().is_host();  // waiting for a GPU needs no processor
-  size_t all = 0, done = 0;
-  for (const auto& here : real.at) all += here.size();
-  double patience = std::numeric_limits<double>::infinity();
-  if (options.expected_runs > 0) {
-    const double run = double(options.expected_runs) * stopwatch.whole(fixed);
-    patience = std::max(options.least_tuning, kTuningShare * run);
-  }
-  const auto go_on = [&] {
-    if (cpu && clock.seconds() > options.busy_seconds && clock.share() < kIdleShare) {
-      throw OutOfPatience{"the machine is too busy to measure on"};
-    }
-    if (clock.seconds() > patience) throw OutOfPatience{"the run is too short to measure more"};
-    if (options.measuring) options.measuring(done, all);
-  };
-  std::map<Place, double> seconds;
-  const Cost cost = [&](const Choice& choice) {
-    go_on();
-    const double time = stopwatch.kernel(choice);
-    if (choice.converted < 0) {
-      seconds[{choice.kernel, choice.begin}] = time;
-      done = seconds.size();
-    }
-    return time;
-  };
-  auto shortlist = cheapest_covers(program, real, cost, std::max<size_t>(1, options.shortlist));
-  // The cheapest few sums are often near copies of one another, and all wrong in the same way (two
-  // libraries' threads disturb each other, caches are warm only in isolation). The fixed order is
-  // the one plan that does not depend on those sums, so it is always measured as a whole with them.
-  const auto same = [&](const Choices& other) {
-    return preference(other, table) == preference(fixed, table);
-  };
-  if (std::none_of(shortlist.begin(), shortlist.end(), same)) {
-    for (Choice& choice : fixed) choice.seconds = cost(choice);
-    shortlist.push_back(std::move(fixed));
-  }
-  for (Candidate& candidate : explanation.candidates) {
-    const auto found = seconds.find({candidate.kernel, candidate.begin});
-    if (found != seconds.end()) candidate.seconds = found->second;
-  }
-  return pick_measured(shortlist, table, stopwatch, explanation, go_on);
 }
 
 Choices choose(const Program& program, const KernelTable& table, const Runtime& runtime,
@@ -171,14 +83,7 @@ Choices choose(const Program& program, const KernelTable& table, const Runtime& 
     explanation.source = "fixed order";
     return fixed;
   }
-  explanation.source = "measured";
-  try {
-    return choose_measured(program, table, real, fixed, runtime, options, stopwatch, explanation);
-  } catch (const OutOfPatience& ended) {
-    explanation.source = fmt::format("fixed order: {}", ended.why);
-    explanation.cut_short = true;
-    return fixed;
-  }
+  return tune(program, table, real, std::move(fixed), runtime, options, stopwatch, explanation);
 }
 
 // Adds the cached times of kernels to the explanation.

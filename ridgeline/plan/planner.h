@@ -65,9 +65,10 @@ struct Explanation {
   // for other ops or devices are left out.
   std::vector<Candidate> candidates;
   std::vector<double> shortlist_seconds;  // whole plans, as measured
-  // "measured", "cache", "fixed order", "checkpoint", "measured again: ...", "fixed order: ..."
+  // "measured", "cache", "fixed order", "checkpoint", "measured again: ...",
+  // "measured in part: ...", "fixed order: ..."
   std::string source;
-  bool cut_short = false;  // measuring was ended early: the plan is the table's order
+  bool cut_short = false;  // measuring was ended early: the kernels measured until then competed
   double tuning_seconds = 0;
   PlanningSteps steps;
 };

@@ -223,6 +223,9 @@ double DeviceStopwatch::time_plan(const Choices& choices, double budget) {
     };
     return time(run, budget, together) / double(steps);
   };
+  // A few steps per launch, as in a run, without a long measurement; as many as kernel() takes if
+  // one kernel makes them all.
+  int64_t few = std::min<int64_t>(program_.repeats, 4);
   if (runtime_.device().is_host() && !together) {
     // If a step takes seconds, several steps per launch would take minutes.
     constexpr double kLong = 5;
@@ -234,13 +237,12 @@ double DeviceStopwatch::time_plan(const Choices& choices, double budget) {
       clear(counters);
       return seconds;
     };
-    if (const double first = once(); first > 10 * budget) {
-      return first > kLong ? first : std::min(first, once());
-    }
+    const double first = once();
+    if (first > 10 * budget) return first > kLong ? first : std::min(first, once());
+    // The launches that time() makes at least fit into the budget.
+    constexpr double kLaunches = 4;
+    if (first * kLaunches > budget) few = 1;
   }
-  // A few steps per launch, as in a run, without a long measurement; as many as kernel() takes if
-  // one kernel makes them all.
-  const int64_t few = std::min<int64_t>(program_.repeats, 4);
   double seconds = time_of(few);
   const int64_t steps = choices.size() == 1 ? steps_for(seconds) : few;
   if (steps > few) seconds = time_of(steps);

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ridgeline/engine/profile/device_use.h"
+#include "ridgeline/engine/report/page.h"
 #include "ridgeline/engine/train/trainer.h"
 #include "tests/engine/small_set.h"
 
@@ -16,6 +17,8 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::slurp;
 using testing::small_config;
 using testing::small_set;
 using testing::TempFolder;
@@ -136,6 +139,19 @@ TEST(Profile, TextAndJsonSayTheSame) {
       EXPECT_TRUE(kernel.contains(key)) << key;
     }
   }
+}
+
+// Kernels that overlap, or that are slower one by one, take longer than a step.
+TEST(Profile, PageHasNoNegativeTimeAmongItsFigures) {
+  const TempFolder folder;
+  Profile profile = small_profile();
+  const auto page = [&](double gaps) {
+    profile.gaps = gaps;
+    write_report(profile, folder.path() / "page");
+    return slurp(folder.path() / "page" / "report.html");
+  };
+  EXPECT_THAT(page(2e-5), HasSubstr("between kernels"));
+  EXPECT_THAT(page(-2e-5), Not(HasSubstr("between kernels")));
 }
 
 // Two kernels on two streams, half a second together, and a copy that overlaps one of them.

@@ -463,6 +463,50 @@ TEST_F(Planner, MeasuresNoLongerThanATenthOfTheRun) {
   EXPECT_GE(patient.asked, 6);
 }
 
+// Returns invented times, and takes a while for the measurement after which patience shall end.
+class TimesUntilTheEnd final : public Stopwatch {
+ public:
+  TimesUntilTheEnd(std::map<std::string, double> kernels, double mixed)
+      : kernels_(std::move(kernels)), mixed_(mixed) {}
+  double kernel(const Choice& choice) override {
+    measured.push_back(fmt::format("{} at {}", choice.kernel->name, choice.begin));
+    if (measured.size() == 4) std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    return kernels_.at(measured.back());
+  }
+  double whole(const Choices& choices) override {
+    const auto first = [](const Choice& choice) { return choice.kernel->name == "first"; };
+    return std::ranges::all_of(choices, first) ? 7e-3 : mixed_;
+  }
+  std::vector<std::string> measured;
+
+ private:
+  std::map<std::string, double> kernels_;
+  double mixed_;  // seconds of a plan with the other kernel
+};
+
+TEST_F(Planner, KernelsMeasuredBeforeTheEndCompete) {
+  const KernelTable table{kernel("first", 1), kernel("other", 1)};
+  const std::map<std::string, double> times{{"first at 0", 1e-3}, {"first at 1", 4e-3},
+                                            {"first at 2", 2e-3}, {"other at 0", 1e-6},
+                                            {"other at 1", 3e-3}, {"other at 2", 1e-6}};
+  PlanOptions options;
+  options.expected_runs = 1;
+  options.least_tuning = 0.3;
+  TimesUntilTheEnd stopwatch(times, 6e-3);
+  const Planned planned = plan_program(program_, table, *runtime_, options, stopwatch);
+  // The table's order is measured first, then what may save the most of its time.
+  EXPECT_THAT(stopwatch.measured,
+              ElementsAre("first at 0", "first at 1", "first at 2", "other at 1"));
+  EXPECT_THAT(names(planned.choices), ElementsAre("first", "other", "first"));
+  EXPECT_TRUE(planned.explanation.cut_short);
+  EXPECT_THAT(planned.explanation.source, HasSubstr("measured in part: the run is too short"));
+
+  // The sum of a few times may be wrong, so the plan must also be faster as a whole.
+  TimesUntilTheEnd slower(times, 8e-3);
+  EXPECT_THAT(names(plan_program(program_, table, *runtime_, options, slower).choices),
+              ElementsAre("first", "first", "first"));
+}
+
 // Long work is not a sign of a busy machine.
 TEST_F(Planner, MeasuresOnWhereThisThreadHasTheProcessor) {
   class WorkedForTimes final : public Stopwatch {

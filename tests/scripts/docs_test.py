@@ -1,4 +1,5 @@
-"""The links of the docs lead somewhere, and the names of kernels in them are those of the table.
+"""The links of the docs lead somewhere, the names of kernels in them are those of the table, and the page that follows
+a step through the sources names files and functions that exist.
 
 Names of GPU kernels are checked where the build has them, and those of AMX on CPUs that have it. In a name, `*` stands
 for any text, [x] for a part that may be missing, and {a,b} for one of several."""
@@ -67,5 +68,20 @@ def unknown_names():
     assert seen > 50, f"only {seen} names found: has their form changed?"
 
 
+def unknown_places():
+    """Yields the files and functions of follow-a-step.md that are not in ridgeline/."""
+    folder = tool.SOURCE / "ridgeline"
+    files = [path for path in folder.rglob("*.*") if path.suffix in (".h", ".cpp", ".cu", ".cuh")]
+    text = "\n".join(path.read_text() for path in files)
+    page = (tool.SOURCE / "docs" / "internals" / "follow-a-step.md").read_text()
+    for name in re.findall(r"`((?:[\w.]+/)+\w+\.(?:h|cpp|cuh?))`", page):
+        if not (folder / name).exists() and not any(path.as_posix().endswith(f"generate/{name}") for path in files):
+            yield name
+    for name in re.findall(r"`(?:\w+::)*(\w+)\([^`]*\)`", page):
+        if not re.search(rf"\b{name}\b", text):
+            yield f"{name}()"
+
+
 faults = [f"leads nowhere: {link}" for link in broken_links()] + [f"no such kernel: {name}" for name in unknown_names()]
+faults += [f"follow-a-step.md: not in the sources: {name}" for name in unknown_places()]
 sys.exit("\n".join(faults) if faults else 0)

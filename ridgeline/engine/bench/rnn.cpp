@@ -152,14 +152,24 @@ RnnBenchLine time_plan(const Work& work, const Program& program, Planned planned
   return line;
 }
 
-// Whether a kernel is selected by a part of its name; those of the products after a loop always
-// are.
-bool asked_for(const Kernel& kernel, const RnnBenchOptions& options) {
-  const bool loop = kernel.name.find("rnn_grad_") == std::string::npos;
-  return options.kernels.empty() || !loop ||
-         std::ranges::any_of(options.kernels, [&](const std::string& part) {
-           return kernel.name.find(part) != std::string::npos;
-         });
+// Whether a kernel computes a loop over the timesteps, and not only a product after it.
+bool takes_loop(const Kernel& kernel, const Program& program, const Runtime& runtime) {
+  for (size_t i = 0; i < program.ops.size(); ++i) {
+    const Op& op = program.ops[i];
+    if (!std::holds_alternative<Rnn>(op) && !std::holds_alternative<RnnGrad>(op)) continue;
+    if (kernel.covers && offer(kernel, {program, i, runtime}).ops > 0) return true;
+  }
+  return false;
+}
+
+// Whether a kernel is selected by a part of its name, which those that take no loop need not be.
+bool asked_for(const Kernel& kernel, const RnnBenchOptions& options, const Program& program,
+               const Runtime& runtime) {
+  const auto named = [&](const std::string& part) {
+    return kernel.name.find(part) != std::string::npos;
+  };
+  return options.kernels.empty() || std::ranges::any_of(options.kernels, named) ||
+         !takes_loop(kernel, program, runtime);
 }
 
 // Returns the kernels that can begin the program, except references.
@@ -230,13 +240,11 @@ void run_one(const Work& work, const RnnBenchOptions& options, Machine& machine,
   if (std::ranges::find(options.kernels, "plan") != options.kernels.end()) {
     time_table(nullptr);
   }
-  KernelTable all;
-  for (const Kernel& kernel : machine.kernels()) {
-    if (asked_for(kernel, options)) all.push_back(kernel);
-  }
-  for (Kernel& kernel : peer_kernels()) {
-    if (asked_for(kernel, options)) all.push_back(std::move(kernel));
-  }
+  KernelTable all = machine.kernels(), peers = peer_kernels();
+  std::ranges::move(peers, std::back_inserter(all));
+  std::erase_if(all, [&](const Kernel& kernel) {
+    return !asked_for(kernel, options, program, machine.runtime());
+  });
   const std::vector<std::string> kernels = first_kernels(program, all, machine);
   for (const std::string& kernel : kernels) {
     KernelTable table;  // without the other kernels that could take the first op

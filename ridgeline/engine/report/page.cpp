@@ -319,8 +319,10 @@ void write_report(const Profile& profile, const std::filesystem::path& folder) {
                                          profile.device, profile.precision));
   std::vector<std::pair<std::string, std::string>> figures = {
       {fmt::format("{:.1f} us", 1e6 * profile.total.median), "a step, unprofiled"},
-      {std::to_string(profile.kernels.size()), "kernels in the plan"},
-      {fmt::format("{:.1f} us", 1e6 * profile.gaps), "between kernels"}};
+      {std::to_string(profile.kernels.size()), "kernels in the plan"}};
+  if (profile.gaps > 0) {
+    figures.push_back({fmt::format("{:.1f} us", 1e6 * profile.gaps), "between kernels"});
+  }
   if (profile.limit) {
     figures.push_back({percent(profile.limit->fraction(profile.total.median)),
                        fmt::format("of the limit ({}-bound)", profile.limit->bound())});

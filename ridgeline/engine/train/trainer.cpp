@@ -131,7 +131,11 @@ Trainer::Trainer(Machine& machine, const Config& config, std::shared_ptr<const d
     resident_.emplace(machine.runtime(), set_->train, /*stays=*/true);
   }
   full_ = make_runner(batch, launch_steps(), pinned.train);
-  if (last != batch) tail_ = make_runner(last, 1, pinned.tail);
+  // A step of fewer samples once an epoch is not worth measuring for: it takes no longer than
+  // others with the same kernels.
+  if (last != batch) {
+    tail_ = make_runner(last, 1, pinned.tail.empty() ? full_->kernel_names() : pinned.tail);
+  }
 }
 
 int64_t Trainer::launch_steps() const {
@@ -298,8 +302,13 @@ void Trainer::restore(const Snapshot& snapshot, int64_t step) {
 }
 
 void Trainer::prepare_evaluation() {
-  if (evaluator_) evaluator_->prepare(weights_);
-  if (validator_) validator_->prepare(weights_);
+  const int64_t steps_between = batches_.batches() * config_.train.eval_every;
+  const int64_t evaluations = (total_steps() + steps_between - 1) / steps_between;
+  for (auto* each : {&evaluator_, &validator_}) {
+    if (!*each) continue;
+    machine_.expect_steps(evaluations * (*each)->batches());
+    (*each)->prepare(weights_);
+  }
 }
 
 Snapshot Trainer::model_snapshot() const {
