@@ -62,6 +62,40 @@ def test_a_step_minimises_the_mean_of_weight_times_loss(data):
     assert (model.state_dict()["0.weight"] != before).any()
 
 
+def by_definition(loss, z, random):
+    """Targets, the losses of samples, and the gradients of these by the outputs z."""
+    n, out = z.shape
+    if loss == "cross-entropy":
+        y = random.integers(0, out, n)
+        p = np.exp(z - z.max(1, keepdims=True))
+        p /= p.sum(1, keepdims=True)
+        return y, -np.log(p[np.arange(n), y]), p - np.eye(out)[y]
+    y = random.random((n, out)).astype(np.float32)
+    y = np.round(y) if loss == "binary-cross-entropy" else y
+    d = z - y
+    each, slope = {"mse": (d * d, 2 * d), "mae": (abs(d), np.sign(d)),
+                   "huber": (np.where(abs(d) <= 1, d * d / 2, abs(d) - 0.5), np.clip(d, -1, 1)),
+                   "binary-cross-entropy": (np.logaddexp(0, z) - z * y, 1 / (1 + np.exp(-z)) - y)}[loss]
+    return y, each.mean(1), slope / out
+
+
+@pytest.mark.parametrize("precision, bound", [("fp64", 1e-14), ("fp32", 1e-5)])
+@pytest.mark.parametrize("loss", ["cross-entropy", "mse", "mae", "huber", "binary-cross-entropy"])
+def test_losses_and_gradients_by_their_definition(loss, precision, bound):
+    random = np.random.default_rng(2)
+    for n, out in ((1, 2), (5, 3), (33, 17), (65, 10)):
+        model = rl.Model(nn.Sequential(nn.Linear(4, out, bias=False)), loss=loss, optimizer="sgd", lr=1.0, tune=False,
+                         threads=1, device="cpu", precision=precision)
+        x, weights = random.normal(size=(n, 4)).astype(np.float32), random.uniform(0.2, 4, n).astype(np.float32)
+        before = model.state_dict()["0.weight"].astype(float)
+        y, losses, slopes = by_definition(loss, x.astype(float) @ before.T, random)
+        step = model.train_step(x, y, sample_weight=weights)
+        assert step["loss"] == pytest.approx((weights * losses).mean(), rel=bound)
+        gradient = (slopes * weights[:, None] / n).T @ x.astype(float)
+        scale = (abs(slopes) * weights[:, None] / n).T @ abs(x)
+        assert (abs(before - model.state_dict()["0.weight"] - gradient) <= bound * (scale + abs(before))).all()
+
+
 def test_scaled_samples_and_float_data(data):
     x, y = data
     config = {"model": {"layers": [{"type": "linear", "out": 1}]}, "train": {"loss": "mse"},
