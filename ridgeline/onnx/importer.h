@@ -235,6 +235,10 @@ void import_normalize(Importer& in);
 void import_group_norm(Importer& in);  // and InstanceNormalization
 // import_recurrent.cpp
 void import_recurrent(Importer& in);  // RNN, GRU, LSTM
+// Returns "tanh" or, for an RNN, "relu"; refuses other activations.
+std::string read_recurrent_activation(Importer& in, int64_t directions);
+// import_unrolled.cpp: the same nodes, timestep by timestep
+void import_unrolled(Importer& in);
 // import_loop.cpp
 void import_loop(Importer& in);  // Loop, Scan
 // import_shape.cpp

@@ -284,6 +284,19 @@ write("quantised", (6,), [("QuantizeLinear", "x s z", "q", {}), ("DequantizeLine
       s=np.float32(0.03), z=np.uint8(120), w=draw.integers(-128, 128, (6, 4), dtype=np.int8), sw=np.abs(floats(4)) / 64, zw=np.array([0, 3, -2, 1], np.int8))
 write("quantised-channels", (3, 4, 4), [("QuantizeLinear", "x s z", "q", {"axis": 1}), ("DequantizeLinear", "q s z", "y", {"axis": 1})],
       s=np.array([0.01, 0.02, 0.005], np.float32), z=np.zeros(3, np.int8))
+# Recurrent nodes whose states are computed, or whose last cell states are read.
+for name, op, gates, more in (("lstm", "LSTM", 4, {}), ("lstm-both", "LSTM", 4, {"direction": "bidirectional"}), ("lstm-peepholes", "LSTM", 4, {}),
+                              ("gru", "GRU", 3, {"direction": "reverse"}), ("gru-after", "GRU", 3, {"linear_before_reset": 1}), ("rnn", "RNN", 1, {"activations": ["Relu"]})):
+    ways = 2 if more.get("direction") == "bidirectional" else 1
+    begin = [("Transpose", "x", "t", {"perm": [1, 0, 2]}), ("Gather", "t first", "f", {}), ("MatMul", "f a", "g", {}), ("Reshape", "g ways", "k", {}),
+             ("Transpose", "k", "s", {"perm": [1, 0, 2]})]
+    states = "s" + (" s" if op == "LSTM" else "") + (" p" if "peep" in name else "")
+    outputs = ["Y", "H"] + ["C"] * (op == "LSTM")
+    ends = [step for each in outputs for step in (("Transpose", each, f"{each}t", {"perm": [2, 0, 1, 3] if each == "Y" else [1, 0, 2]}),
+            ("Reshape", f"{each}t flat", f"{each}f", {}))]
+    write(f"states-{name}", (6, 3), begin + [(op, f"t w r b - {states}", " ".join(outputs), {"hidden_size": 4, **more})] + ends +
+          [("Concat", " ".join(f"{each}f" for each in outputs), "y", {"axis": 1})], w=floats(ways, gates * 4, 3), r=floats(ways, gates * 4, 4),
+          b=floats(ways, gates * 8), p=floats(ways, 12), a=floats(3, ways * 4), first=np.int64(0), ways=ints(0, ways, 4), flat=ints(0, -1))
 # Weights that are computed from constants.
 write("weights-of-length-one", (5,), [("ReduceL2", "v", "n", {"axes": [1]}), ("Div", "v n", "u", {}), ("Mul", "u g", "w", {}), ("Gemm", "x w", "y", {"transB": 1})], opset=13,
       v=floats(3, 5), g=floats(3, 1))
