@@ -289,5 +289,9 @@ void import_linear_model(Importer& in);  // LinearClassifier, LinearRegressor
 void import_unit_length(Importer& in);
 void import_normalizer(Importer& in);
 void import_zip_map(Importer& in);
+void import_columns(Importer& in);             // ArrayFeatureExtractor
+void import_binarizer(Importer& in);           // 1 above a threshold
+void import_one_hot(Importer& in);             // OneHotEncoder of whole numbers
+void import_feature_vectorizer(Importer& in);  // features side by side
 
 }  // namespace ridgeline::onnx

@@ -125,9 +125,13 @@ constexpr Operator kOperators[] = {
 // Operators of scikit-learn's models, as skl2onnx writes them.
 constexpr const char* kClassicDomain = "ai.onnx.ml";
 constexpr Operator kClassic[] = {
+    {"ArrayFeatureExtractor", import_columns},
+    {"Binarizer", import_binarizer},
+    {"FeatureVectorizer", import_feature_vectorizer},
     {"LinearClassifier", import_linear_model},
     {"LinearRegressor", import_linear_model},
     {"Normalizer", import_normalizer},
+    {"OneHotEncoder", import_one_hot},
     {"Scaler", import_scaler},
     {"ZipMap", import_zip_map},
 };

@@ -271,6 +271,8 @@ repeat = [("Shape", "x", "n", {"start": 0, "end": 1}), ("Concat", "n e", "s", {"
 write("class-token", (4, 6), repeat + [("Concat", "c x", "y", {"axis": 1})], e=ints(1, 6), t=floats(1, 1, 6))
 write("constants-between", (4, 6), repeat + [("Tanh", "x", "h", {}), ("Concat", "x c c h c", "y", {"axis": 2})], e=ints(4, 2), t=floats(1, 4, 2))
 # Categories, and outputs that nobody reads.
+write("one-hot", (2,), [("Abs", "x", "a", {}), ("Floor", "a", "f", {}), ("Cast", "f", "i", {"to": 7}), ("OneHotEncoder", "i", "h", {"domain": "ai.onnx.ml", "cats_int64s": [0, 1, 2, 3], "zeros": 1}),
+      ("Reshape", "h s", "r", {}), ("MatMul", "r w", "y", {})], s=ints(0, -1), w=floats(8, 3))
 write("half-read", (6,), [("Split", "x s", "a b c", {"axis": 1}), ("Tanh", "a", "t", {}), ("Mul", "t c", "y", {})], s=ints(2, 2, 2))
 # Resizing to any size.
 for name, more in (("corners", {"coordinate_transformation_mode": "align_corners"}), ("half", {}), ("asymmetric", {"coordinate_transformation_mode": "asymmetric"}),
@@ -305,6 +307,8 @@ write("gemm-of-sums", (6,), [("MatMul", "x w", "c", {}), ("Gemm", "x v c", "y", 
 one("matmul-vector", (4, 3), "MatMul", "x v", constants={"v": floats(3)})
 for to in (7, 9):
     write(f"cast-{to}", (7,), [("Mul", "x c", "m", {}), ("Cast", "m", "w", {"to": to}), ("Cast", "w", "y", {"to": 1})], c=np.float32(2.5))
+one("binarizer", (5,), "Binarizer", domain="ai.onnx.ml", threshold=0.2)
+one("normalizer-sums", (4,), "Normalizer", domain="ai.onnx.ml", norm="L1")
 # Logarithms are values unless they are said to be of classes; the classifier then gives probabilities.
 write("log-softmax", (6,), [("MatMul", "x a", "p", {}), ("LogSoftmax", "p", "y", {"axis": 1})], a=floats(6, 4))
 classes = out / "classes"; classes.mkdir()
@@ -322,16 +326,21 @@ SKLEARN = '''
 import json, sys, pathlib, warnings, numpy as np
 warnings.filterwarnings("ignore")
 from sklearn.datasets import make_classification
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA
-from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
+from sklearn.feature_selection import SelectKBest
+from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor, Ridge
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.naive_bayes import GaussianNB
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, Normalizer, RobustScaler, StandardScaler
+from sklearn.preprocessing import Binarizer, MaxAbsScaler, MinMaxScaler, Normalizer, PolynomialFeatures, RobustScaler, StandardScaler
 from skl2onnx import to_onnx
 out = pathlib.Path(sys.argv[1])
 x, three = make_classification(120, 8, n_informative=5, n_classes=3, random_state=1)
 x, two, words, values = x.astype(np.float32), three > 0, np.array(["ash", "beech", "oak"])[three], x @ np.arange(8.0)
-def net(kind, **more): return kind((9,), max_iter=15, random_state=1, **more)
+def net(kind, **more): return kind(hidden_layer_sizes=(9,), max_iter=15, random_state=1, **more)
 models = {
     "mlp": (net(MLPClassifier), words), "mlp-numbers": (net(MLPClassifier, activation="logistic"), three + 1),
     "mlp-two": (net(MLPClassifier, activation="tanh"), two.astype(int)), "regressor": (net(MLPRegressor), values),
@@ -341,7 +350,11 @@ models = {
     "pca": (make_pipeline(RobustScaler(), PCA(4), net(MLPClassifier)), three),
     "logistic": (make_pipeline(MaxAbsScaler(), LogisticRegression()), words), "logistic-two": (LogisticRegression(), two.astype(int)),
     "normalized": (make_pipeline(Normalizer(), LogisticRegression()), three), "linear": (LinearRegression(), values),
-    "ridge": (Ridge(), np.stack([values, x[:, 0]], 1))}
+    "ridge": (Ridge(), np.stack([values, x[:, 0]], 1)), "polynomial": (make_pipeline(PolynomialFeatures(2), StandardScaler(), Ridge()), values),
+    "columns": (make_pipeline(ColumnTransformer([("a", StandardScaler(), [0, 1, 2]), ("b", MinMaxScaler(), [4, 5]), ("c", "passthrough", [6])]), LogisticRegression()), words),
+    "selected": (make_pipeline(SelectKBest(k=4), LogisticRegression()), three), "binarized": (make_pipeline(Binarizer(threshold=0.3), Ridge()), values),
+    "calibrated": (CalibratedClassifierCV(LogisticRegression(), cv=2), three), "bayes": (GaussianNB(), three), "one-by-one": (OneVsRestClassifier(LogisticRegression()), three),
+    "rates": (PoissonRegressor(), abs(values))}
 names = {}
 for name, (model, y) in models.items():
     model.fit(x, y)
