@@ -25,6 +25,7 @@ struct Constant {
   bool integer = false;
   // All elements are equal, and `floats` or `ints` holds one. `dims` may then contain kBatch.
   bool uniform = false;
+  int type = 0;  // TensorProto's number of the type in the file; 0: it was computed
   std::vector<float> floats;
   std::vector<int64_t> ints;
 

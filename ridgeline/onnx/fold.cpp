@@ -171,6 +171,7 @@ ConstantPtr cast(const Node& node, const Constant& from) {
   const int64_t to = node.integer("to", 0);
   const bool floats = to == 1 || to == 10 || to == 11 || to == 16;
   auto made = std::make_shared<Constant>(from);
+  made->type = 0;
   if (floats == !from.integer) return made;
   made->integer = !floats;
   made->floats.clear();
@@ -321,9 +322,34 @@ ConstantPtr mapped(const std::string& op, const Constant& from) {
            : op == "Tanh"    ? std::tanh(each)
            : op == "Relu"    ? std::max(each, 0.0f)
            : op == "Sigmoid" ? 1.0f / (1.0f + std::exp(-each))
+           : op == "Log"     ? std::log(each)
+           : op == "Abs"     ? std::abs(each)
+           : op == "Floor"   ? std::floor(each)
+           : op == "Sin"     ? std::sin(each)
                              : 1.0f / each;
   }
   return made;
+}
+
+// Weights that are stored as whole numbers: (x - zero) * scale, for all numbers or along an axis.
+ConstantPtr dequantized(const Node& node, const Inputs& in) {
+  if (in.size() < 2 || !in[1] || in[0]->uniform || in[1]->uniform) return nullptr;
+  const Constant &x = *in[0], &scale = *in[1];
+  const Constant* zero = in.size() > 2 ? in[2].get() : nullptr;
+  int64_t inner = 1, extent = scale.numel();
+  if (extent > 1) {
+    const auto axis = axis_of(node.integer("axis", 1), x.dims.size());
+    if (!axis || scale.dims.size() != 1 || x.dims[*axis] != extent) return nullptr;
+    for (size_t i = *axis + 1; i < x.dims.size(); ++i) inner *= x.dims[i];
+  }
+  if (extent < 1 || (zero != nullptr && (zero->uniform || zero->numel() != extent))) return nullptr;
+  std::vector<float> made;
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    const int64_t at = extent > 1 ? i / inner % extent : 0;
+    const double whole = x.number(i) - (zero != nullptr ? zero->number(at) : 0.0);
+    made.push_back(float(whole * scale.number(at)));
+  }
+  return make_floats(x.dims, std::move(made));
 }
 
 // A state of zeros, which exporters that unroll a recurrent net multiply by a matrix.
@@ -403,6 +429,7 @@ ConstantPtr fold(const Node& node, const std::vector<ConstantPtr>& in, int64_t m
   if (in.empty() || !in[0]) return nullptr;
   const size_t count = in.size();
   const bool two = count == 2 && in[1];
+  if (op == "DequantizeLinear") return dequantized(node, in);
   if (op == "Identity" || op == "Dropout") return in[0];
   if (op == "Cast") return cast(node, *in[0]);
   if (op == "Shape" && !node.has("start") && !node.has("end")) {
@@ -428,9 +455,11 @@ ConstantPtr fold(const Node& node, const std::vector<ConstantPtr>& in, int64_t m
   if (two && arithmetic_op && !node.has("axis")) {
     return arithmetic(op, *in[0], *in[1], most);
   }
-  constexpr const char* kMaps[] = {"Sqrt", "Neg", "Reciprocal", "Exp", "Tanh", "Relu", "Sigmoid"};
+  constexpr const char* kMaps[] = {"Sqrt",    "Neg", "Reciprocal", "Exp",   "Tanh", "Relu",
+                                   "Sigmoid", "Log", "Abs",        "Floor", "Sin"};
   if (std::ranges::find(kMaps, op) != std::end(kMaps)) return mapped(op, *in[0]);
-  return fold_logic(node, in, most);
+  if (const ConstantPtr made = fold_logic(node, in, most)) return made;
+  return fold_numbers(node, in, most);
 }
 
 }  // namespace ridgeline::onnx

@@ -49,4 +49,7 @@ void walk(const std::vector<int64_t>& dims, const std::vector<int64_t>& strides,
 // Comparisons, logic, Where, Tile, Range and reductions of constants; null as fold().
 ConstantPtr fold_logic(const Node& node, const std::vector<ConstantPtr>& inputs, int64_t most);
 
+// Powers, bounds and reductions of floats, and triangles; null as fold().
+ConstantPtr fold_numbers(const Node& node, const std::vector<ConstantPtr>& inputs, int64_t most);
+
 }  // namespace ridgeline::onnx

@@ -3,6 +3,7 @@
 #include <numbers>
 
 #include "ridgeline/nn/config_table.h"
+#include "ridgeline/onnx/composition.h"
 #include "ridgeline/onnx/importer.h"
 
 namespace ridgeline::onnx {
@@ -26,6 +27,14 @@ constexpr ActivationOperator kActivations[] = {
     {"Silu", "silu"},
     {"LeakyRelu", "leaky_relu", "alpha", "slope", 0.01},
     {"Elu", "elu", "alpha", "alpha", 1.0},
+    {"Exp", "exp"},
+    {"Log", "log"},
+    {"Sqrt", "sqrt"},
+    {"Reciprocal", "reciprocal"},
+    {"Sin", "sin"},
+    {"Floor", "floor"},
+    {"Round", "round"},
+    {"Step", "step"},
 };
 
 // An attribute is an fp32 number: the shortest decimal that reads back as it.
@@ -47,6 +56,19 @@ void add_tanh_gelu(Importer& in, const View& view) {
   add_activation(in, "tanh");
   add_affine(in, view, 0.5, 0.5);
   add_joined(in, "multiply", {x, in.source()});
+}
+
+// Returns x - bias above lambd, x + bias below -lambd, and 0 between.
+void shrink_in_steps(Importer& in) {
+  const Node& node = in.node();
+  const std::string& x = node.input(0);
+  Composition make(in);
+  const std::string lambda = make.number(node.number("lambd", 0.5));
+  const std::string bias = make.number(node.number("bias", 0));
+  const std::string above = make.add("Step", {make.add("Sub", {x, lambda})});
+  const std::string below = make.add("Step", {make.add("Sub", {make.add("Neg", {x}), lambda})});
+  make.finish("Add", {make.add("Mul", {above, make.add("Sub", {x, bias})}),
+                      make.add("Mul", {below, make.add("Add", {x, bias})})});
 }
 
 }  // namespace
@@ -113,9 +135,11 @@ void import_composed_activation(Importer& in) {
     add_affine(in, view, -1, 0);
     add_activation(in, "softplus");
     add_affine(in, view, -1, 0);
+  } else if (node.op == "Shrink" && node.number("bias", 0) != node.number("lambd", 0.5)) {
+    return shrink_in_steps(in);
   } else if (node.op == "Shrink") {  // relu(x - lambd) - relu(-x - lambd)
     const double lambda = node.number("lambd", 0.5);
-    if (node.number("bias", 0) != lambda || lambda < 0) in.refuse("its curve has steps");
+    if (lambda < 0) in.refuse("lambd is below 0");
     add_affine(in, view, 1, -lambda);
     add_activation(in, "relu");
     const int positive = in.source();

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ridgeline/onnx/composition.h"
 #include "ridgeline/onnx/importer.h"
 
 // scikit-learn's linear models and scalers, in the operators of the domain ai.onnx.ml.
@@ -95,8 +96,46 @@ void import_normalizer(Importer& in) {
   const std::string norm = in.node().text("norm", "MAX");
   const Activation& taken = in.take(0);
   if (norm == "L1" && taken.softmax) return in.give(taken.view);
+  if (norm == "L1") {  // zeros stay zeros
+    Composition make(in);
+    const std::string& x = in.node().input(0);
+    const std::string sum = make.add("ReduceL1", {x}, {{"axes", Composition::list({-1})}});
+    return make.finish("Div", {x, make.add("Add", {sum, make.number(1e-30)})});
+  }
   if (norm != "L2") in.refuse(fmt::format("the norm {} is not computed here", norm));
   import_unit_length(in);
+}
+
+// Columns of a table.
+void import_columns(Importer& in) {
+  const ConstantPtr places = in.require_known(1);
+  if (!places->integer) in.refuse("its columns are no whole numbers");
+  Composition make(in);
+  make.finish("Gather", {in.node().input(0), make.integers(places->ints)},
+              {{"axis", Composition::integer(-1)}});
+}
+
+void import_binarizer(Importer& in) {
+  Composition make(in);
+  const std::string threshold = make.number(in.node().number("threshold", 0));
+  make.finish("Step", {make.add("Sub", {in.node().input(0), threshold})});
+}
+
+// A new last dimension for the categories, with a 1 at that of the number.
+void import_one_hot(Importer& in) {
+  const std::vector<int64_t> categories = in.node().integers("cats_int64s");
+  if (categories.empty()) in.refuse("its categories are words");
+  std::vector<float> numbers(categories.begin(), categories.end());
+  const auto count = int64_t(numbers.size());
+  Composition make(in);
+  const std::string x =
+      make.add("Unsqueeze", {in.node().input(0)}, {{"axes", Composition::list({-1})}});
+  make.finish("Equal", {x, make.constant(make_floats({count}, std::move(numbers)))});
+}
+
+void import_feature_vectorizer(Importer& in) {
+  Composition make(in);
+  make.finish("Concat", in.node().inputs, {{"axis", Composition::integer(1)}});
 }
 
 // The maps contain the names of the classes.

@@ -2,7 +2,9 @@
 #include <cmath>
 #include <numeric>
 
+#include "ridgeline/nn/config_table.h"
 #include "ridgeline/nn/join.h"
+#include "ridgeline/onnx/composition.h"
 #include "ridgeline/onnx/importer.h"
 #include "ridgeline/ops/join.h"
 
@@ -80,10 +82,11 @@ Broadcast read_broadcast(const Constant& constant, const View& view) {
   return found;
 }
 
-// Appends a batch norm of mean 0 and variance 1.
+// Appends a batch norm of mean 0. Its variance and epsilon add up to 1 exactly, so that it rounds
+// no more than a product and a sum do.
 void add_affine(Importer& in, const View& view, Vary kind, std::vector<double> scale,
                 std::vector<double> shift) {
-  constexpr double kEpsilon = 1e-5;
+  constexpr float kEpsilon = 0x1p-17f;
   if (kind != Vary::none) {
     const bool channel = kind == Vary::channel;
     in.shape_input(channel ? Shape(view.sample()) : Shape{view.features()});
@@ -96,13 +99,12 @@ void add_affine(Importer& in, const View& view, Vary kind, std::vector<double> s
   shift.resize(size_t(channels), shift[0]);
   Draft draft;
   draft.type = "batchnorm";
-  draft.set("eps", "0.00001");
-  std::vector<float> weight, bias(shift.begin(), shift.end());
-  for (const double each : scale) weight.push_back(float(each * std::sqrt(1 + kEpsilon)));
+  draft.set("eps", nn::toml_number(kEpsilon));
+  std::vector<float> weight(scale.begin(), scale.end()), bias(shift.begin(), shift.end());
   draft.weights = {{"weight", std::move(weight)},
                    {"bias", std::move(bias)},
                    {"running_mean", std::vector<float>(size_t(channels), 0.0f)},
-                   {"running_var", std::vector<float>(size_t(channels), 1.0f)}};
+                   {"running_var", std::vector<float>(size_t(channels), 1 - kEpsilon)}};
   in.add(std::move(draft));
 }
 
@@ -160,13 +162,14 @@ void join_values(Importer& in, nn::JoinKind kind, const char* type, bool negativ
   in.give(made);
 }
 
-// Handles Add, Sub and Mul of two computed values.
+// Handles Add, Sub, Mul and Div of two computed values.
 void join_two(Importer& in) {
   const std::string& op = in.node().op;
   if (op == "Add") return join_values(in, nn::JoinKind::add, "add");
   if (op == "Sub") return join_values(in, nn::JoinKind::add, "add", true);
   if (op == "Mul") return join_values(in, nn::JoinKind::multiply, "multiply");
-  in.refuse("only sums, differences and products of two values are computed");
+  Composition make(in);
+  make.finish("Mul", {in.node().input(0), make.add("Reciprocal", {in.node().input(1)})});
 }
 
 }  // namespace
@@ -225,18 +228,93 @@ void import_extreme(Importer& in) {
   in.give(view);
 }
 
-void import_power(Importer& in) {
-  const Shape shape = shared_shape(in, 0);
-  const ConstantPtr power = in.require_known(1);
-  const double times = power->numel() == 1 ? power->number(0) : 0;
-  if (times != 1 && times != 2 && times != 3)
-    in.refuse("only powers of 1, 2 and 3 are computed here");
-  if (times > 1) add_joined(in, "multiply", std::vector<int>(size_t(times), in.source()));
-  in.give(batch_first_view(shape));
+namespace {
+
+// Constants among the joined values become zeros that pad the value before or after them, plus
+// the constants.
+void concat_with_constants(Importer& in) {
+  const Node& node = in.node();
+  const auto constant = [&](size_t i) -> ConstantPtr {
+    if (in.repeated(i)) return in.repeated(i);
+    const ConstantPtr known = in.known(i);
+    if (!known->uniform || known->integer) return in.require_known(i);
+    std::vector<int64_t> dims = known->dims;  // a number for the whole batch
+    std::ranges::replace(dims, kBatch, int64_t{1});
+    const Shape shape(dims);
+    if (shape.numel() > kMostNumbers) in.refuse("joins too many numbers");
+    return make_floats(dims, std::vector<float>(size_t(shape.numel()), known->floats[0]));
+  };
+  const auto is_constant = [&](size_t i) { return in.is_known(i) || in.repeated(i); };
+  size_t first = 0;
+  while (is_constant(first)) ++first;
+  const View view = in.look(first).view;
+  const size_t rank = view.dims.size();
+  const auto axis = axis_of(node.integer("axis", 0), rank);
+  if (!axis || *axis == view.batch_axis) in.refuse("joins along the batch");
+  Composition make(in);
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < node.inputs.size();) {
+    // A run of constants, one value, and the constants up to the next value.
+    std::vector<ConstantPtr> before, after;
+    for (; is_constant(i); ++i) before.push_back(constant(i));
+    const int64_t extent = in.look(i).view.dims[*axis];
+    const std::string value = node.input(i++);
+    for (; i < node.inputs.size() && is_constant(i); ++i) after.push_back(constant(i));
+    std::vector<int64_t> pads(2 * rank, 0), dims = view.dims;
+    dims[view.batch_axis] = 1;
+    const auto sum_of = [&](const std::vector<ConstantPtr>& all) {
+      int64_t sum = 0;
+      for (const ConstantPtr& each : all) {
+        std::vector<int64_t> wanted = dims;
+        if (each->dims.size() == rank) wanted[*axis] = each->dims[*axis];
+        if (each->dims != wanted || each->integer || each->uniform) {
+          in.refuse("joins a constant that does not fit the values");
+        }
+        sum += each->dims[*axis];
+      }
+      return sum;
+    };
+    pads[*axis] = sum_of(before);
+    pads[rank + *axis] = sum_of(after);
+    if (before.empty() && after.empty()) {
+      parts.push_back(value);
+      continue;
+    }
+    dims[*axis] = extent;
+    std::vector<ConstantPtr> all = before;
+    const int64_t zeros = Shape(dims).numel();
+    all.push_back(make_floats(dims, std::vector<float>(size_t(zeros), 0.0f)));
+    all.insert(all.end(), after.begin(), after.end());
+    std::vector<std::string> names;
+    for (const ConstantPtr& each : all) names.push_back(make.constant(each));
+    const std::string whole =
+        make.add("Concat", names, {{"axis", Composition::integer(int64_t(*axis))}});
+    parts.push_back(make.add("Add", {make.add("Pad", {value, make.integers(pads)}), whole}));
+  }
+  make.finish("Concat", parts, {{"axis", Composition::integer(int64_t(*axis))}});
+}
+
+}  // namespace
+
+// One layer joins a limited number of values.
+void concat_in_parts(Importer& in) {
+  const std::vector<std::string>& all = in.node().inputs;
+  Composition make(in);
+  std::vector<std::string> parts;
+  for (size_t at = 0; at < all.size(); at += kMostJoined) {
+    const auto begin = all.begin() + ptrdiff_t(at);
+    const auto end = all.begin() + ptrdiff_t(std::min(all.size(), at + kMostJoined));
+    parts.push_back(make.add("Concat", {begin, end}, in.node().attributes));
+  }
+  make.finish("Concat", parts, in.node().attributes);
 }
 
 void import_concat(Importer& in) {
   const size_t count = in.node().inputs.size();
+  if (count > kMostJoined) return concat_in_parts(in);
+  for (size_t i = 0; i < count; ++i) {
+    if (in.is_known(i) || in.repeated(i)) return concat_with_constants(in);
+  }
   View view = in.look(0).view;
   const auto axis = axis_of(in.node().integer("axis", 0), view.dims.size());
   if (!axis || *axis == view.batch_axis) in.refuse("joins along the batch");
@@ -263,17 +341,49 @@ void import_concat(Importer& in) {
   in.give(view);
 }
 
+namespace {
+
+// Returns the dimensions that a value gets if a constant varies along some in which it has one
+// element; empty if there are none.
+std::vector<int64_t> widened(const View& view, const Constant& constant) {
+  std::vector<int64_t> dims = view.dims;
+  const size_t rank = dims.size();
+  if (constant.uniform || constant.dims.size() > rank) return {};
+  bool any = false;
+  for (size_t i = 0; i < constant.dims.size(); ++i) {
+    int64_t& extent = dims[rank - constant.dims.size() + i];
+    if (extent != 1 || constant.dims[i] == 1) continue;
+    extent = constant.dims[i];
+    any = true;
+  }
+  return any ? dims : std::vector<int64_t>{};
+}
+
+}  // namespace
+
 void import_arithmetic(Importer& in) {
   const std::string& op = in.node().op;
   const bool first_known = in.is_known(0) || in.repeated(0);
   if (!first_known && !in.is_known(1) && !in.repeated(1)) return join_two(in);
   const ConstantPtr repeated = in.repeated(first_known ? 0 : 1);
-  const ConstantPtr operand = repeated ? repeated : in.known(first_known ? 0 : 1);
+  ConstantPtr operand = repeated ? repeated : in.known(first_known ? 0 : 1);
   if (!operand) in.refuse("has one input instead of two");
+  if (op == "Add") operand = in.finite_before_softmax(operand);
   const View view = with_rank(in.take(first_known ? 1 : 0).view, operand->dims.size());
+  if (const auto wider = widened(view, *operand); !wider.empty()) {
+    Composition make(in);
+    const std::string x =
+        make.add("Expand", {in.node().input(first_known ? 1 : 0), make.integers(wider)});
+    const std::string c = make.constant(operand);
+    return make.finish(op.c_str(), {first_known ? c : x, first_known ? x : c});
+  }
   const Constant& given = *operand;
   const Broadcast constant = read_broadcast(given, view);
-  if (op == "Div" && first_known) in.refuse("divides a constant by what is computed");
+  if (op == "Div" && first_known) {
+    Composition make(in);
+    const std::string inverse = make.add("Reciprocal", {in.node().input(1)});
+    return make.finish("Mul", {inverse, make.constant(operand)});
+  }
   std::vector<double> scale(constant.numbers.size(), 1.0), shift(constant.numbers.size(), 0.0);
   for (size_t i = 0; i < scale.size(); ++i) {
     const double number = constant.numbers[i];

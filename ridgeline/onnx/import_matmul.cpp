@@ -2,6 +2,7 @@
 #include <numeric>
 
 #include "ridgeline/nn/join.h"
+#include "ridgeline/onnx/composition.h"
 #include "ridgeline/onnx/importer.h"
 
 // Products of matrices.
@@ -138,6 +139,14 @@ void import_gemm(Importer& in) {
   if (!flat) view = in.straighten(view);
   Draft draft = linear_draft(
       out, linear_weight(*matrix, transposed, features, out, view.order, node.number("alpha", 1)));
+  const bool sums = in.has(2) && !in.is_known(2);  // of a value that is computed
+  if (sums) {
+    Composition make(in);
+    std::map<std::string, Attribute> attributes = node.attributes;
+    const std::string product = make.add("Gemm", {node.input(0), node.input(1)}, attributes);
+    const std::string factor = make.number(node.number("beta", 1));
+    return make.finish("Add", {product, make.add("Mul", {node.input(2), factor})});
+  }
   if (const ConstantPtr bias = in.known(2)) {
     View result;
     result.dims = {kBatch, out};
@@ -164,6 +173,12 @@ void import_matmul(Importer& in) {
   const bool first = in.is_known(0);
   if (!first && !in.is_known(1)) return multiply_values(in);
   const ConstantPtr matrix = in.require_known(first ? 0 : 1);
+  if (!first && matrix->dims.size() == 1) {  // a vector
+    Composition make(in);
+    const std::string column = make.add("Unsqueeze", {in.node().input(1), make.integers({1})});
+    const std::string product = make.add("MatMul", {in.node().input(0), column});
+    return make.finish("Squeeze", {product, make.integers({-1})});
+  }
   View view = in.take(first ? 1 : 0).view;
   const size_t rank = view.dims.size();
   // Dimensions of one element before the matrix repeat it.

@@ -29,7 +29,10 @@ std::vector<float> gates(const Constant& from, int64_t first, int64_t size, cons
   return made;
 }
 
-std::string read_activation(Importer& in, const Cell& cell, int64_t directions) {
+}  // namespace
+
+std::string read_recurrent_activation(Importer& in, int64_t directions) {
+  const Cell& cell = cell_of(in.node().op);
   const auto found = in.node().attributes.find("activations");
   const std::vector<std::string> usual =
       cell.layer == std::string("rnn")   ? std::vector<std::string>{"Tanh"}
@@ -43,6 +46,8 @@ std::string read_activation(Importer& in, const Cell& cell, int64_t directions) 
   if (cell.layer == std::string("rnn") && found->second.strings == wanted) return "relu";
   in.refuse("its activations are not those of this layer");
 }
+
+namespace {
 
 // Returns the state [directions, hidden] with which every sample begins; empty: zeros.
 std::vector<float> read_state(Importer& in, size_t input, int64_t directions, int64_t hidden) {
@@ -88,7 +93,6 @@ void check_kind(Importer& in) {
   const Node& node = in.node();
   if (node.has("clip")) in.refuse("clips its gates");
   if (node.integer("input_forget", 0) != 0) in.refuse("couples its input and forget gates");
-  if (in.has(7)) in.refuse("has peepholes");
 }
 
 // The checked attributes of a node.
@@ -264,7 +268,7 @@ void add_recurrent(Importer& in, const Cell& cell, const Sequence& s) {
   draft.set("hidden", s.hidden);
   draft.set("bidirectional", s.directions == 2);
   if (s.reverse) draft.set("reverse", true);
-  const std::string activation = read_activation(in, cell, s.directions);
+  const std::string activation = read_recurrent_activation(in, s.directions);
   if (draft.type == "rnn") draft.set("activation", "\"" + activation + "\"");
   draft.set("bias", s.bias != nullptr);
   for (int64_t d = 0; d < s.directions; ++d) {
@@ -330,6 +334,11 @@ bool reset_first(const Node& node, const Sequence& s) {
 void import_recurrent(Importer& in) {
   const Node& node = in.node();
   const Cell& cell = cell_of(node.op);
+  check_kind(in);
+  const auto computed = [&](size_t input) {
+    return in.has(input) && !in.is_known(input) && !in.repeated(input);
+  };
+  if (computed(5) || computed(6) || in.gives(2) || in.has(7)) return import_unrolled(in);
   Sequence s;
   s.w = in.require_known(1);
   s.r = in.require_known(2);
@@ -362,16 +371,14 @@ void import_recurrent(Importer& in) {
       (s.bias && s.bias->dims != std::vector<int64_t>{s.directions, 2 * s.rows})) {
     in.refuse("its weights do not fit its input");
   }
-  check_kind(in);
   s.length = read_length(in, s.steps);
   s.h0 = read_state(in, 5, s.directions, s.hidden);
   s.c0 = read_state(in, 6, s.directions, s.hidden);
-  if (in.gives(2)) in.refuse("its third output, the last cell state, is not given here");
   in.shape_input({s.steps, s.features});
   if (s.flipped && s.length < s.steps) in.refuse("reads a part of sequences that lie backwards");
   if (s.length < s.steps) add_layer(in, "slice", "end", s.length);
   if (reset_first(node, s)) {
-    read_activation(in, cell, s.directions);
+    read_recurrent_activation(in, s.directions);
     ResetFirstGru(in, s).add();
   } else {
     add_recurrent(in, cell, s);

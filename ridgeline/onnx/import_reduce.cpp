@@ -62,20 +62,4 @@ void import_reduce(Importer& in) {
   in.give(made);
 }
 
-// Sums of |x| and of x^2.
-void import_composed_reduce(Importer& in) {
-  const Node& node = in.node();
-  const bool squares = node.op == "ReduceSumSquare";
-  Node inner;
-  inner.op = squares ? "Mul" : "Abs";
-  inner.name = node.name;
-  inner.inputs.assign(squares ? 2 : 1, node.input(0));
-  inner.outputs = {node.outputs[0] + "/of"};
-  Node sum = node;
-  sum.op = "ReduceSum";
-  sum.inputs[0] = inner.outputs[0];
-  in.import_inner(inner);
-  in.import_inner(sum);
-}
-
 }  // namespace ridgeline::onnx

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "ridgeline/onnx/composition.h"
 #include "ridgeline/onnx/fold.h"
 #include "ridgeline/onnx/importer.h"
 
@@ -120,6 +121,23 @@ void import_view(Importer& in) {
   in.give(*made);
 }
 
+namespace {
+
+// Whole numbers stay floats. Those of a truth value, and of what is rounded, stay as they are.
+void cast_to_whole(Importer& in, int64_t to) {
+  constexpr int64_t kInt32 = 6, kInt64 = 7, kBool = 9;
+  Composition make(in);
+  const std::string& x = in.node().input(0);
+  if (to == kBool) return make.finish("Step", {make.add("Abs", {x})});
+  if (to != kInt32 && to != kInt64) in.refuse("casts what is computed to small whole numbers");
+  const auto part = [&](const std::string& of) {
+    return make.add("Floor", {make.add("Relu", {of})});
+  };
+  make.finish("Sub", {part(x), part(make.add("Neg", {x}))});
+}
+
+}  // namespace
+
 void import_identity(Importer& in) {
   const Node& node = in.node();
   const View view = in.take(0).view;
@@ -127,7 +145,7 @@ void import_identity(Importer& in) {
     const int64_t to = node.integer("to", 0);
     const bool floats = to == 1 || to == 10 || to == 11 || to == 16;
     // Codes and bytes may be cast to integers before anything is computed.
-    if (!floats && !in.from_input()) in.refuse("casts what is computed to whole numbers");
+    if (!floats && !in.from_input()) return cast_to_whole(in, to);
   }
   if (node.op == "CastLike" && in.is_known(1) && in.known(1)->integer) {
     in.refuse("casts what is computed to whole numbers");
@@ -158,12 +176,30 @@ void import_shape(Importer& in) {
   in.give_known(make_ints({count}, std::move(part)));
 }
 
+namespace {
+
+// Indices of several dimensions: those of the list, in its shape.
+void gather_array(Importer& in, const Constant& indices, int64_t given) {
+  std::vector<int64_t> dims = in.look(0).view.dims;
+  const auto axis = axis_of(given, dims.size());
+  if (!axis) in.refuse("its axis is out of range");
+  const auto at = dims.begin() + ptrdiff_t(*axis);
+  dims.insert(dims.erase(at), indices.dims.begin(), indices.dims.end());
+  Composition make(in);
+  const std::string list = make.add("Gather", {in.node().input(0), make.integers(indices.ints)},
+                                    {{"axis", Composition::integer(given)}});
+  make.finish("Reshape", {list, make.integers(std::move(dims))});
+}
+
+}  // namespace
+
 void import_gather(Importer& in) {
   if (in.is_known(0)) return import_embedding(in);
   const ConstantPtr indices = in.require_known(1);
   View view = in.take(0).view;
-  if (!indices->integer || indices->dims.size() > 1) in.refuse("its indices are not a list");
+  if (!indices->integer) in.refuse("its indices are no whole numbers");
   const int64_t given = in.node().integer("axis", 0);
+  if (indices->dims.size() > 1) return gather_array(in, *indices, given);
   const size_t axis = sample_axis(in, view, given), at = *axis_of(given, view.dims.size());
   std::vector<int64_t> places = indices->ints;
   for (int64_t& place : places) {
@@ -333,16 +369,22 @@ void import_softmax(Importer& in) {
   in.give(transposed(view, back));
 }
 
-// The probabilities are those of the softmax.
+// The probabilities of a classifier are those of the softmax. Elsewhere it is x less the logarithm
+// of the sum of exp(x), both less the largest x.
 void import_log_softmax(Importer& in) {
   const View view = in.take(0).view;
   size_t axis = 0;
-  if (!over_all(in, view, axis) || !in.gives_classes()) {
-    in.refuse(
-        "logarithms of probabilities are not given here; import --classes makes a classifier of a "
-        "net that ends in them");
+  if (over_all(in, view, axis) && in.gives_classes()) return in.give_softmax(view);
+  std::vector<int64_t> axes;
+  for (size_t i = axis; i < (in.opset() < 13 ? view.dims.size() : axis + 1); ++i) {
+    axes.push_back(int64_t(i));
   }
-  in.give_softmax(view);
+  Composition make(in);
+  const std::string& x = in.node().input(0);
+  const Composition::Attributes along{{"axes", Composition::list(axes)}};
+  const std::string less = make.add("Sub", {x, make.add("ReduceMax", {x}, along)});
+  const std::string log = make.add("ReduceLogSum", {make.add("Exp", {less})}, along);
+  make.finish("Sub", {less, log});
 }
 
 // Labels at the end are those of a classifier.
@@ -355,50 +397,6 @@ void import_argmax(Importer& in) {
   }
   if (in.node().integer("select_last_index", 0) != 0) in.refuse("gives the last of equal maxima");
   in.take(0).softmax ? in.give(view) : in.give_softmax(view);
-}
-
-// A choice by a constant condition: c x + (1 - c) y. A constant choice goes into the sum.
-void import_where(Importer& in) {
-  const Node& node = in.node();
-  const ConstantPtr condition = in.require_known(0);
-  if (!condition->integer || condition->ints.empty()) in.refuse("its condition is no list");
-  std::vector<std::string> parts;
-  for (const size_t i : {size_t{1}, size_t{2}}) {
-    const std::string name = fmt::format("{}/{}", node.outputs[0], i);
-    // Where it is not chosen, a constant is zero and a value is multiplied by zero.
-    const auto masked = [&](ConstantPtr value) {
-      const ConstantPtr zero = make_floats({}, {0.0f});
-      Node where = node;
-      const std::vector<ConstantPtr> inputs{condition, i == 1 ? value : zero,
-                                            i == 1 ? zero : value};
-      const ConstantPtr made = fold(where, inputs, int64_t{1} << 22);
-      if (!made) in.refuse("its condition does not fit its values");
-      in.name_constant(name, made);
-    };
-    if (in.is_known(i)) {
-      const ConstantPtr value = in.require_known(i);
-      for (int64_t at = 0; at < value->numel(); ++at) {
-        if (!std::isfinite(value->number(at))) in.refuse("chooses a number that is not finite");
-      }
-      masked(value);
-      parts.push_back(name);
-      continue;
-    }
-    masked(make_floats({}, {1.0f}));
-    Node multiply;
-    multiply.op = "Mul";
-    multiply.name = node.name;
-    multiply.inputs = {node.input(i), name};
-    multiply.outputs = {name + "/chosen"};
-    in.import_inner(multiply);
-    parts.push_back(multiply.outputs[0]);
-  }
-  Node sum;
-  sum.op = "Add";
-  sum.name = node.name;
-  sum.inputs = parts;
-  sum.outputs = node.outputs;
-  in.import_inner(sum);
 }
 
 // Moves blocks of pixels to channels, or vice versa.

@@ -67,6 +67,9 @@ class Importer {
   const Activation& look(size_t input) const;  // only for its dimensions
   const Activation& take_plain(size_t input);  // batch first, elements in order
 
+  // Returns a constant that is added to what a Softmax reads with numbers below all others instead
+  // of minus infinity: their probabilities are 0 either way.
+  ConstantPtr finite_before_softmax(ConstantPtr value) const;
   // A constant with a batch of one that an Expand repeats over the batch; null if there is none.
   ConstantPtr repeated(size_t input) const;
 
@@ -119,6 +122,7 @@ class Importer {
   }
   void name_same(const std::string& name, const std::string& as);  // the value has two names
   void count_reads(const std::string& name, int reads) { reads_[name] += reads; }
+  int64_t next_number() { return numbers_++; }  // for names
   // Imports a node of a body, whose names are those of values here and whose readers are counted.
   void import_inner(const Node& node);
 
@@ -149,6 +153,7 @@ class Importer {
   std::string line(const Node& node, const std::string& reason) const;
   std::string shape_of(const std::string& name) const;
   ImportedModel result();
+  int drop_unread(int end);
   void share_weights();
 
   Graph graph_;
@@ -159,6 +164,7 @@ class Importer {
   const Node* node_ = nullptr;
   std::map<std::string, ConstantPtr> constants_;
   std::map<std::string, ConstantPtr> repeated_;
+  int64_t numbers_ = 0;
   int64_t foldable_ = int64_t{1} << 22;  // elements that folding may still make
   std::map<std::string, Activation> activations_;
   std::vector<ImportedModel::Input> inputs_;  // if there are several
@@ -196,7 +202,6 @@ void import_arithmetic(Importer& in);  // Add, Sub, Mul, Div with a constant; Ad
 void import_concat(Importer& in);
 void import_sum(Importer& in);        // Sum, Mean of values that are computed
 void import_extreme(Importer& in);    // Max, Min
-void import_power(Importer& in);      // Pow by 1, 2 or 3
 void import_embedding(Importer& in);  // Gather from a constant
 // import_conv.cpp
 void import_conv(Importer& in);
@@ -205,8 +210,23 @@ void import_global_pool(Importer& in);  // GlobalAveragePool, GlobalMaxPool
 // import_conv_transpose.cpp
 void import_conv_transpose(Importer& in);
 // import_reduce.cpp
-void import_reduce(Importer& in);           // ReduceMean, ReduceSum, ReduceMax, ReduceMin
-void import_composed_reduce(Importer& in);  // ReduceL1, ReduceSumSquare
+void import_reduce(Importer& in);  // ReduceMean, ReduceSum, ReduceMax, ReduceMin
+// import_compose.cpp
+void import_composed_reduce(Importer& in);  // ReduceL1, ReduceL2, ReduceSumSquare, ReduceLogSum...
+void import_product(Importer& in);          // ReduceProd
+void import_cumsum(Importer& in);
+void import_trilu(Importer& in);
+void import_local_response(Importer& in);  // LRN
+void import_einsum(Importer& in);          // import_einsum.cpp
+// import_function.cpp
+void import_function(Importer& in);    // Ceil, Cos, Sign, Softsign, ThresholdedRelu
+void import_comparison(Importer& in);  // Greater, Less, Equal, GreaterOrEqual, LessOrEqual
+void import_logic(Importer& in);       // Not, And, Or, Xor
+void import_where(Importer& in);
+void import_power(Importer& in);
+// import_quantize.cpp
+void import_quantize(Importer& in);
+void import_dequantize(Importer& in);
 // import_norm.cpp
 void import_batch_norm(Importer& in);
 void import_layer_norm(Importer& in);
@@ -215,6 +235,10 @@ void import_normalize(Importer& in);
 void import_group_norm(Importer& in);  // and InstanceNormalization
 // import_recurrent.cpp
 void import_recurrent(Importer& in);  // RNN, GRU, LSTM
+// Returns "tanh" or, for an RNN, "relu"; refuses other activations.
+std::string read_recurrent_activation(Importer& in, int64_t directions);
+// import_unrolled.cpp: the same nodes, timestep by timestep
+void import_unrolled(Importer& in);
 // import_loop.cpp
 void import_loop(Importer& in);  // Loop, Scan
 // import_shape.cpp
@@ -226,7 +250,6 @@ void import_slice(Importer& in);
 void import_softmax(Importer& in);
 void import_log_softmax(Importer& in);
 void import_argmax(Importer& in);
-void import_where(Importer& in);
 void import_depth(Importer& in);  // DepthToSpace, SpaceToDepth
 void import_expand(Importer& in);
 void import_tile(Importer& in);
@@ -234,6 +257,7 @@ void import_reverse_sequence(Importer& in);
 // import_rearrange.cpp
 void import_pad(Importer& in);
 void import_split(Importer& in);
+// import_resize.cpp
 void import_resize(Importer& in);  // Resize, Upsample
 // Appends the elements [begin, end) of an axis of the sample, which is in order.
 void add_slice(Importer& in, View& view, size_t axis, int64_t begin, int64_t end);
@@ -265,5 +289,9 @@ void import_linear_model(Importer& in);  // LinearClassifier, LinearRegressor
 void import_unit_length(Importer& in);
 void import_normalizer(Importer& in);
 void import_zip_map(Importer& in);
+void import_columns(Importer& in);             // ArrayFeatureExtractor
+void import_binarizer(Importer& in);           // 1 above a threshold
+void import_one_hot(Importer& in);             // OneHotEncoder of whole numbers
+void import_feature_vectorizer(Importer& in);  // features side by side
 
 }  // namespace ridgeline::onnx

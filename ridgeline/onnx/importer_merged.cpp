@@ -13,10 +13,13 @@ namespace {
 
 bool treats_rows_alike(const std::string& op) {
   static const std::set<std::string> kOperators{
-      "Abs",       "Add",      "Cast", "Celu",  "Clip",        "Div",       "Dropout",
-      "Elu",       "Gelu",     "Gemm", "Silu",  "HardSigmoid", "HardSwish", "Identity",
-      "LeakyRelu", "MatMul",   "Mish", "Mul",   "Neg",         "Relu",      "Selu",
-      "Sigmoid",   "Softplus", "Sub",  "Swish", "Tanh"};
+      "Abs",        "Add",      "Cast",           "Ceil",        "Celu",      "Clip",
+      "Cos",        "Div",      "Dropout",        "Elu",         "Exp",       "Floor",
+      "Gelu",       "Gemm",     "Silu",           "HardSigmoid", "HardSwish", "Identity",
+      "LeakyRelu",  "Log",      "MatMul",         "Mish",        "Mul",       "Neg",
+      "Reciprocal", "Relu",     "Round",          "Selu",        "Sigmoid",   "Sign",
+      "Sin",        "Softplus", "Softsign",       "Sqrt",        "Step",      "Sub",
+      "Swish",      "Tanh",     "ThresholdedRelu"};
   return kOperators.contains(op);
 }
 

@@ -25,6 +25,33 @@ void Importer::share_weights() {
   }
 }
 
+// Removes the layers that the layer `end` does not depend on, as those of outputs of a node that
+// nobody reads. Returns the new number of `end`.
+int Importer::drop_unread(int end) {
+  std::vector<bool> read(drafts_.size(), false);
+  if (end >= 0) read[size_t(end)] = true;
+  for (int i = end; i >= 0; --i) {
+    const Draft& draft = drafts_[size_t(i)];
+    if (!read[size_t(i)]) continue;
+    for (const int each : draft.inputs) {
+      if (each >= 0) read[size_t(each)] = true;
+    }
+    if (draft.weights_of >= 0) read[size_t(draft.weights_of)] = true;
+  }
+  std::vector<int> numbers(drafts_.size(), -1);
+  std::vector<Draft> kept;
+  for (size_t i = 0; i < drafts_.size(); ++i) {
+    if (!read[i]) continue;
+    numbers[i] = int(kept.size());
+    Draft draft = std::move(drafts_[i]);
+    for (int& each : draft.inputs) each = each < 0 ? each : numbers[size_t(each)];
+    if (draft.weights_of >= 0) draft.weights_of = numbers[size_t(draft.weights_of)];
+    kept.push_back(std::move(draft));
+  }
+  drafts_ = std::move(kept);
+  return end < 0 ? end : numbers[size_t(end)];
+}
+
 ImportedModel Importer::result() {
   const auto end = activations_.find(output_);
   const auto fail = [&](const std::string& what) {
@@ -43,9 +70,7 @@ ImportedModel Importer::result() {
       fail("its output is transposed, and " + refusal.reason);
     }
   }
-  if (end->second.layer + 1 != int(drafts_.size())) {
-    fail("its output is not what its last layer gives");
-  }
+  end->second.layer = drop_unread(end->second.layer);
   share_weights();
   const size_t axis = end->second.view.batch_axis;
   if (batch_axis_ != 0 || axis != 0) {

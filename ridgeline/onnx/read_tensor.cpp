@@ -214,6 +214,7 @@ ConstantPtr TensorReader::read(const TensorProto& tensor, const std::string& wha
   }
   auto made = std::make_shared<Constant>();
   made->integer = !holds_floats(tensor.data_type());
+  made->type = int(tensor.data_type());
   int64_t count = 1, all = 1;  // elements; and where empty dimensions count as one
   for (const int64_t extent : tensor.dims()) {
     if (extent < 0) throw_error(ErrorKind::model, "{}: has an extent of {}", place, extent);
