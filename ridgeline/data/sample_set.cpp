@@ -108,7 +108,9 @@ std::optional<std::filesystem::path> find_spelling(const std::filesystem::path& 
   return std::nullopt;
 }
 
-uint64_t hash_of(const SampleSet& set) {
+namespace {
+
+uint64_t hash_of_inputs_and_targets(const SampleSet& set) {
   if (set.source) {
     constexpr int64_t kLookedAt = 4096;
     const int64_t count = std::min(kLookedAt, set.size());
@@ -121,6 +123,13 @@ uint64_t hash_of(const SampleSet& set) {
   const uint64_t hash =
       hash_tensor(hash_tensor(uint64_t(set.classes), set.inputs.view()), set.targets.view());
   return set.has_lengths() ? hash_tensor(hash, set.lengths.view()) : hash;
+}
+
+}  // namespace
+
+uint64_t hash_of(const SampleSet& set) {
+  const uint64_t hash = hash_of_inputs_and_targets(set);
+  return set.has_weights() ? hash_tensor(hash, set.weights.view()) : hash;
 }
 
 SampleSet load_pair(const std::filesystem::path& images, const std::filesystem::path& labels,

@@ -34,6 +34,8 @@ struct SampleSet {
   // int32 [n]: the timesteps of each sample, whose inputs are [most timesteps, ...] with zeros
   // after them; empty: all samples have the same number.
   HostTensor lengths{};
+  // fp32 [n]: how much each sample of a training part counts, 1 on average; empty: all alike.
+  HostTensor weights{};
   HostTensor targets;  // int32 [n], or [n, timesteps], each in [0, classes); or fp32 [n, outputs]
   int classes = 0;     // 0 if the targets are values
   // For the text of a language model: batches of this many samples, taken in order, continue one
@@ -46,6 +48,7 @@ struct SampleSet {
 
   int64_t size() const { return targets.view().shape[0]; }
   bool has_lengths() const { return lengths.view().data != nullptr; }
+  bool has_weights() const { return weights.view().data != nullptr; }
   bool has_values() const { return is_float(targets.view().dtype); }  // not classes
   // The targets of a sample: one class, or one per timestep. The values of a sample are one target.
   int64_t targets_per_sample() const { return has_values() ? 1 : targets.view().numel() / size(); }

@@ -24,6 +24,10 @@ ResidentSet::ResidentSet(Runtime& runtime, const data::SampleSet& set, bool stay
     lengths_ = DeviceBuffer(runtime, set.lengths.view().bytes());
     runtime.upload(lengths_.data(), set.lengths.view().data, lengths_.size());
   }
+  if (set.has_weights()) {
+    weights_ = DeviceBuffer(runtime, set.weights.view().bytes());
+    runtime.upload(weights_.data(), set.weights.view().data, weights_.size());
+  }
   const Tensor* lying = stays ? data::inputs_on(set, runtime.device()) : nullptr;
   if (lying != nullptr) inputs_ = lying->data;
   // Inputs from a source have no memory yet.
@@ -95,6 +99,7 @@ void ResidentSet::bind(const nn::Lowered& lowered, Externals& externals) const {
   add(lowered.targets, targets_);
   add(lowered.order, order_.data());
   add(lowered.lengths, lengths_.data());
+  add(lowered.sample_weights, weights_.data());
 }
 
 data::Scaling scaling_for(data::ScaleKind kind, const data::SampleSet& train) {
@@ -129,6 +134,7 @@ nn::LowerOptions lower_options(const Config& config, const data::Scaling& scalin
   options.targets = set.targets_per_sample();
   options.carry_state = set.streams > 0;
   options.lengths = set.has_lengths();
+  options.sample_weights = set.has_weights();
   if (options.loss.balanced && set.classes > 0) {
     std::vector<int64_t> samples(size_t(set.classes));
     for (const int32_t label : set.targets.span<const int32_t>()) ++samples[size_t(label)];

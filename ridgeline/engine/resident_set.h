@@ -37,7 +37,7 @@ class ResidentSet {
 
   Runtime& runtime_;
   int64_t samples_;
-  DeviceBuffer input_copy_, target_copy_, lengths_, order_;
+  DeviceBuffer input_copy_, target_copy_, lengths_, weights_, order_;
   void *inputs_, *targets_;             // those copies, or the set's own memory
   std::unique_ptr<Uploader> uploader_;  // created on first use
 };

@@ -1,6 +1,7 @@
 #include "ridgeline/engine/user_data.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 
@@ -43,13 +44,53 @@ HostTensor make_targets(const FieldSet& set, const data::Target& target,
   return targets;
 }
 
+// Returns how much each of these samples counts, 1 on average.
+HostTensor make_weights(const FieldSet& set, const std::string& name,
+                        std::span<const int64_t> samples) {
+  const data::Field& field = set.field(name);
+  const bool numbers =
+      field.kind == data::FieldKind::number || field.kind == data::FieldKind::boolean;
+  if (!numbers || field.shape.numel() != 1) {
+    throw_error(ErrorKind::usage, "{}: data.weight: field {} holds no single number per sample",
+                set.name(), quote(name));
+  }
+  std::vector<double> weights(samples.size());
+  prepare_selected<double>(samples, 1, weights.data(),
+                           [&](int64_t begin, int64_t end, std::span<double> out) {
+                             read_doubles(field, begin, end, out);
+                           });
+  double sum = 0;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (!(weights[i] >= 0 && std::isfinite(weights[i]))) {
+      throw_error(ErrorKind::data,
+                  "{}: data.weight: the weight {} of sample {} is {}; a weight is a number of at "
+                  "least 0",
+                  set.name(), quote(name), samples[i],
+                  std::isnan(weights[i]) ? "missing" : fmt::format("{}", weights[i]));
+    }
+    sum += weights[i];
+  }
+  if (!(sum > 0 && std::isfinite(sum))) {
+    throw_error(ErrorKind::data,
+                "{}: data.weight: the weights {} of the training samples sum to {}", set.name(),
+                quote(name), sum);
+  }
+  HostTensor result(DType::fp32, {int64_t(samples.size()), 1});
+  const double mean = sum / double(samples.size());
+  std::ranges::transform(weights, result.span<float>().begin(),
+                         [&](double weight) { return float(weight / mean); });
+  return result;
+}
+
 using SharedPreparation = std::shared_ptr<const Preparation>;
 
 // `samples` are the windows' first timesteps if the preparation makes windows. Inputs of at least
-// `least_mapped` bytes stay in their file, or their categories stay codes, if they can.
+// `least_mapped` bytes stay in their file, or their categories stay codes, if they can. `weight`
+// names the field with the samples' weights; empty: they count alike.
 SampleSet make_samples(const FieldSet& set, const SharedPreparation& prepared,
                        std::span<const int64_t> samples, std::string name,
-                       std::optional<int64_t> least_mapped = std::nullopt) {
+                       std::optional<int64_t> least_mapped = std::nullopt,
+                       const std::string& weight = {}) {
   const Preparation& preparation = *prepared;
   if (!preparation.target()) {
     throw_error(ErrorKind::usage, "{}: the model's data had no target, so nothing can be compared",
@@ -72,6 +113,7 @@ SampleSet make_samples(const FieldSet& set, const SharedPreparation& prepared,
     at = later;
   }
   result.targets = make_targets(set, target, at);
+  if (!weight.empty()) result.weights = make_weights(set, weight, at);
   result.classes = target.kind == data::TargetKind::classes ? int(target.outputs()) : 0;
   result.name = std::move(name);
   result.hash = hash_of(result);
@@ -120,6 +162,7 @@ std::vector<data::TargetKind> kinds_of(const std::vector<nn::Head>& heads) {
 data::PrepareRules rules_of(const Config& config, const UserSources& sources) {
   data::PrepareRules rules = config.data.user->rules();
   rules.target = sources.train.target;
+  rules.weight = sources.train.weight;
   // A loss that the config names decides; that of labels sets their kind.
   rules.detect_labels = !config.train.loss_named;
   if (!config.layers.empty()) rules.tokens = config.layers[0]->codes_below();
@@ -184,16 +227,18 @@ data::DataSet prepare_split(const UserDataConfig& user, const UserSources& sourc
       known != nullptr ? *known : Preparation::fit(set, split.train, rules));
   data::DataSet result;
   const auto make = [&](const FieldSet& from, const std::vector<int64_t>& part, const char* what,
-                        std::optional<int64_t> least = std::nullopt) {
+                        std::optional<int64_t> least = std::nullopt,
+                        const std::string& weight = {}) {
     const std::string name = fmt::format("{} ({})", user.train, what);
-    if (!preparation->windows()) return make_samples(from, preparation, part, name, least);
+    if (!preparation->windows()) return make_samples(from, preparation, part, name, least, weight);
     const std::vector<int64_t> starts = starts_of(part, *preparation->windows(), name);
-    return make_samples(from, preparation, starts, name, least);
+    return make_samples(from, preparation, starts, name, least, weight);
   };
   // Pixels that are scaled by their overall mean must be in memory.
   const bool whole =
       user.scale == data::ScaleKind::standard && input_dtype(*preparation) == DType::uint8;
-  result.train = make(set, split.train, "train", whole ? std::nullopt : least_mapped);
+  result.train =
+      make(set, split.train, "train", whole ? std::nullopt : least_mapped, sources.train.weight);
   if (sources.test) {
     result.test = make(*sources.test, all_of(sources.test->size()), "test");
   } else if (!sources.all_train) {
@@ -261,7 +306,9 @@ data::DataSet UserFolds::make(std::span<const int> fold_of, int fold) const {
 }
 
 data::DataSet prepare_own_data(const Config& config, UserParts parts, const Preparation* known) {
-  UserSources sources{.train = {.set = std::move(parts.train), .target = std::move(parts.target)}};
+  UserSources sources{.train = {.set = std::move(parts.train),
+                                .target = std::move(parts.target),
+                                .weight = config.data.user->weight}};
   sources.validation = std::move(parts.validation);
   sources.test = std::move(parts.test);
   sources.all_train = parts.all_train;

@@ -49,6 +49,7 @@ struct LowerOptions {
   int64_t classes = 0;               // label values lie in [0, classes)
   int64_t targets = 1;               // labels per sample: one, or one per timestep of a sequence
   bool lengths = false;              // samples are sequences with lengths, given with the set
+  bool sample_weights = false;       // samples count as much as the set says, in training
   bool carry_state = false;          // sample i of a batch continues sample i of the one before
   bool predictions = false;          // infer: also the class with the largest output
   // The following are for training only.
@@ -106,6 +107,7 @@ struct Lowered {
   };
   std::vector<CarriedState> carried;  // recurrent state carried from batch to batch
   Value lengths, batch_lengths;       // of the resident set, of the batch
+  Value sample_weights;               // of the resident set
   std::vector<int> op_layer;  // for each op the layer it belongs to; -1: data, loss or counters
 };
 

@@ -5,6 +5,7 @@
 namespace ridgeline::nn {
 
 void Losses::gather() {
+  if (options_.sample_weights && options_.mode == Mode::train) gather_weights();
   if (has_values()) {
     const int64_t columns = heads().empty() ? target_columns(options_.loss, model_.output().numel())
                                             : head_columns(model_);
@@ -23,6 +24,14 @@ void Losses::gather() {
   target_ = add_value("label", DType::int32, all.with(0, options_.batch), Role::temp, classes);
   builder_.add(Gather{lowered_.targets, lowered_.order, lowered_.first, lowered_.tick, target_});
   target_.shape = {options_.batch * options_.targets};
+}
+
+void Losses::gather_weights() {
+  lowered_.sample_weights =
+      add_value("sample_weights", DType::fp32, {options_.set_samples, 1}, Role::input);
+  weight_ = builder_.temp("sample_weight", {options_.batch, 1});
+  builder_.add(
+      Gather{lowered_.sample_weights, lowered_.order, lowered_.first, lowered_.tick, weight_});
 }
 
 void Losses::add(const Value& x, int last_layer) {
@@ -105,7 +114,21 @@ Value Losses::add_gradient(size_t loss) {
       builder_.like(fmt::format("dx{}{}", criterion.layer + 1, heads().empty() ? "" : ".loss"), x);
   criterion.operands.loss_scale = lowered_.loss_scale;
   builder_.add(loss_grad_op(criterion.loss, criterion.operands, dx));
-  return dx;
+  return weight_ ? weighted(dx) : dx;
+}
+
+// Multiplies the gradient of each sample by its weight. The loss itself counts all samples alike,
+// so that it can be compared between runs and with an evaluation's.
+Value Losses::weighted(const Value& dx) {
+  const int64_t columns = dx.shape.numel() / options_.batch;
+  Value weights = weight_;
+  if (columns > 1) {
+    weights = builder_.like("sample_weights.columns", dx);
+    builder_.add(Upsample{weight_, weights, {{1, 1, 1}, columns, 1, UpsampleMode::nearest}});
+  }
+  const Value product = builder_.like("weighted_gradient", dx);
+  builder_.add(Multiply{dx, weights, product});
+  return product;
 }
 
 }  // namespace ridgeline::nn

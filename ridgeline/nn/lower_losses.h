@@ -14,7 +14,7 @@ class Losses {
   Losses(const Model& model, const LowerOptions& options, Lowered& lowered, Builder& builder)
       : model_(model), options_(options), lowered_(lowered), builder_(builder) {}
 
-  // Gathers the targets of the batch.
+  // Gathers the targets of the batch, and in training the weights of its samples.
   void gather();
   // Adds the loss of `x` [n, outputs], the last layer's output; or the losses of the heads.
   void add(const Value& x, int last_layer);
@@ -41,6 +41,8 @@ class Losses {
   }
   void add_one(const Loss& given, int layer, const Value& x, const Value& target, double scale,
                const std::string& constants, const Value& result, const Value& correct);
+  void gather_weights();
+  Value weighted(const Value& dx);
   Value head_target(const Head& head, int64_t begin, int64_t columns);
 
   const Model& model_;
@@ -48,6 +50,7 @@ class Losses {
   Lowered& lowered_;
   Builder& builder_;
   Value target_;
+  Value weight_;  // [batch, 1], if samples have weights
   std::vector<Criterion> criteria_;
 };
 

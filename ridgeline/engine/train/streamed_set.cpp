@@ -19,7 +19,9 @@ StreamedSet::StreamedSet(Runtime& runtime, const data::SampleSet& set, int64_t w
       target_bytes_(set.targets.view().bytes() / size_t(set.size())),
       targets_at_(align_up(input_bytes_ * size_t(window), 256)),
       lengths_at_(align_up(targets_at_ + target_bytes_ * size_t(window), 256)),
-      device_(runtime, lengths_at_ + (set.has_lengths() ? size_t(window) * sizeof(int32_t) : 0)),
+      weights_at_(
+          align_up(lengths_at_ + (set.has_lengths() ? size_t(window) * sizeof(int32_t) : 0), 256)),
+      device_(runtime, weights_at_ + (set.has_weights() ? size_t(window) * sizeof(float) : 0)),
       iota_(runtime, size_t(window) * sizeof(int32_t)),
       uploader_(runtime.make_uploader(device_.size())) {
   std::vector<int32_t> order(static_cast<size_t>(window));
@@ -75,6 +77,11 @@ void StreamedSet::prefetch(int64_t first, int64_t count) {
     const auto all = set_.lengths.span<const int32_t>();
     for (const int32_t sample : wanted) *lengths++ = all[size_t(sample)];
   }
+  if (set_.has_weights()) {
+    auto* weights = reinterpret_cast<float*>(block.data() + weights_at_);
+    const auto all = set_.weights.span<const float>();
+    for (const int32_t sample : wanted) *weights++ = all[size_t(sample)];
+  }
   uploader_->send();
   sent_first_ = first;
   sent_count_ = count;
@@ -93,6 +100,7 @@ void StreamedSet::bind(const nn::Lowered& lowered, Externals& externals) const {
   add(lowered.targets, device_.data() + targets_at_);
   add(lowered.order, iota_.data());
   add(lowered.lengths, device_.data() + lengths_at_);
+  add(lowered.sample_weights, device_.data() + weights_at_);
 }
 
 bool better_streamed(const Runtime& runtime, const data::SampleSet& set,

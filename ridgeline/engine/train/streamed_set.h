@@ -38,6 +38,7 @@ class StreamedSet {
   size_t input_bytes_, target_bytes_;  // of a sample
   size_t targets_at_;                  // in a window, after the inputs
   size_t lengths_at_;                  // after the targets; for sequences
+  size_t weights_at_;                  // after the lengths; if samples have weights
   DeviceBuffer device_, iota_;
   std::unique_ptr<Uploader> uploader_;
   std::vector<int32_t> order_;
