@@ -18,23 +18,20 @@ constexpr size_t align_up(size_t bytes, size_t alignment = kAlignment) {
   return (bytes + alignment - 1) / alignment * alignment;
 }
 
-// Owned, zeroed, aligned host memory.
+// Owned, zeroed, aligned host memory. A large buffer takes no memory until it is touched.
 class Buffer {
  public:
   Buffer() = default;
-  explicit Buffer(size_t bytes) : bytes_(bytes) {
-    const size_t padded = align_up(bytes) + kAlignment;
-    data_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, padded)));
-    if (!data_) throw_error(ErrorKind::device, "out of memory: {} bytes of host memory", padded);
-    std::memset(data_.get(), 0, padded);
-  }
+  explicit Buffer(size_t bytes);  // throws Error(device) if there is no memory
 
   std::byte* data() const { return data_.get(); }
   size_t size() const { return bytes_; }
 
  private:
   struct Free {
-    void operator()(std::byte* p) const { std::free(p); }
+    void* pages;   // of a large buffer, mapped from the system; otherwise null
+    size_t bytes;  // of the pages
+    void operator()(std::byte* memory) const;
   };
   std::unique_ptr<std::byte, Free> data_;
   size_t bytes_ = 0;

@@ -19,13 +19,23 @@ constexpr size_t kManyCategories = 50;
 // A word that is rarer may be missing from the training part.
 constexpr int64_t kFewSamples = 10;
 
+// With fewer samples, a part for validation would be too small to choose the best weights by.
+constexpr int64_t kLeastValidated = 100;
+constexpr double kValidationPart = 0.1;
+// A network of this size can learn fewer samples than this by heart, which dropout prevents.
+constexpr int64_t kManySamples = 10000;
+// A class that has fewer than this share of the samples of an average class is rare.
+constexpr double kRareClass = 0.2;
+
 // A series is learnt from its own past, by windows of this many timesteps.
 constexpr int64_t kWindow = 16, kLeastSeries = 10 * kWindow;
 
-// Whether a field holds dates or times, judged by its first sample: 2020-01-31, 31.1.2020 12:00.
+// Whether a field holds dates or times, judged by one of them: 2020-01-31, 31.1.2020 12:00. Dates
+// that repeat are read as categories.
 bool is_date(const Field& field) {
-  if (field.kind != FieldKind::text || field.samples == 0) return false;
-  const std::string text = read_text(field, 0);
+  const bool category = field.kind == FieldKind::category && !field.categories.empty();
+  if (!category && (field.kind != FieldKind::text || field.samples == 0)) return false;
+  const std::string text = category ? field.categories.front() : read_text(field, 0);
   constexpr std::string_view kMarks = "-/.:";
   const auto marks =
       std::ranges::count_if(text, [&](char c) { return kMarks.find(c) != std::string_view::npos; });
@@ -101,7 +111,15 @@ std::string sequence_layers(const Described& described) {
   return text + "  { type = \"gru\", hidden = 64 },\n  { type = \"select\", at = -1 },\n";
 }
 
-std::string first_layers(const std::vector<const Described*>& features) {
+// A hidden layer. On scikit-learn's diabetes, breast cancer, wine and digits, and four generated
+// tables of 150 to 2000 samples, two of 128 with a dropout of 0.2 did better on average (eight
+// splits each) than two of 64, with or without dropout.
+std::string hidden_layer(int64_t out, bool dropout) {
+  return fmt::format("  {{ type = \"linear\", out = {} }},\n  {{ type = \"relu\" }},\n{}", out,
+                     dropout ? "  { type = \"dropout\", p = 0.2 },\n" : "");
+}
+
+std::string hidden_layers(const std::vector<const Described*>& features, bool dropout) {
   const Described& first = *features.front();
   std::string text;
   const bool last = has_channels_last(first.field);
@@ -114,29 +132,36 @@ std::string first_layers(const std::vector<const Described*>& features) {
           "  {{ type = \"maxpool2d\", kernel = 2 }},\n",
           out);
     }
-    return text;
+    return text + hidden_layer(64, dropout);
   }
-  if (first.field.kind == FieldKind::sequence) return sequence_layers(first);
+  if (first.field.kind == FieldKind::sequence) {
+    return sequence_layers(first) + hidden_layer(64, dropout);
+  }
   const auto many = [](const Described* each) {
     return each->field.kind == FieldKind::category &&
            each->field.categories.size() > kManyCategories;
   };
   if (std::ranges::any_of(features, many)) text += "  { type = \"column_embedding\" },\n";
-  return text + "  { type = \"linear\", out = 64 },\n  { type = \"relu\" },\n";
+  return text + hidden_layer(128, dropout) + hidden_layer(128, dropout);
 }
 
-// The fields that a net of all of them would learn from: texts and, beside others, sequences are
-// left out by training itself.
+// The fields that a net would learn from: texts and, beside others, sequences are left out by
+// training itself. A date as a category would say nothing of later dates.
 std::vector<const Described*> features_of(std::span<const Described> fields,
                                           const std::string& target) {
   std::vector<const Described*> plain, sequences;
   for (const Described& each : fields) {
     if (each.field.name == target || each.field.kind == FieldKind::text) continue;
-    if (has_no_value(each)) continue;
+    if (has_no_value(each) || is_date(each.field)) continue;
     (each.field.kind == FieldKind::sequence ? sequences : plain).push_back(&each);
   }
   if (plain.empty() && sequences.size() == 1) return sequences;
   return plain;
+}
+
+// Whether training itself would take a field that features_of() does not.
+bool is_left_out(const Described& each) {
+  return has_no_value(each) || (each.field.kind == FieldKind::category && is_date(each.field));
 }
 
 // Refuses a target that teaches nothing.
@@ -149,6 +174,14 @@ void check_target(const std::filesystem::path& path, const Described& learnt,
               none ? std::string("no values")
                    : fmt::format("only the value {}", quote(target.classes.front().first)),
               folders ? "; each class needs a folder" : "; name another by --target");
+}
+
+bool has_rare_class(const DescribedTarget& target) {
+  const auto by_samples = [](const auto& a, const auto& b) { return a.second < b.second; };
+  int64_t samples = 0;
+  for (const auto& [name, count] : target.classes) samples += count;
+  const auto least = std::ranges::min_element(target.classes, by_samples);
+  return double(least->second) < kRareClass * double(samples) / double(target.classes.size());
 }
 
 }  // namespace
@@ -214,11 +247,12 @@ std::string ready_config(const std::filesystem::path& path, std::span<const Desc
     text +=
         fmt::format("features = {}\nwindow = {{ length = {} }}  # the next value by those before\n",
                     list({target.name}), kWindow);
-  } else if (features.size() < all.size() || std::ranges::any_of(fields, has_no_value)) {
+  } else if (features.size() < all.size() || std::ranges::any_of(fields, is_left_out)) {
     std::vector<std::string> names;
     for (const Described* each : features) names.push_back(each->field.name);
     text += fmt::format(
-        "features = {}  # without columns that count the samples or have no values\n", list(names));
+        "features = {}  # without dates, counters of the samples and columns without values\n",
+        list(names));
   }
   text += source_keys(options.source);
   if (!options.target_dtype.empty()) {
@@ -229,19 +263,32 @@ std::string ready_config(const std::filesystem::path& path, std::span<const Desc
   if (rare) text += "unseen = \"missing\"  # some categories are rare\n";
   const bool classes = target.kind == data::TargetKind::classes;
   const int64_t outputs = classes ? int64_t(target.classes.size()) : learnt.field.shape.numel();
-  text += fmt::format(
-      "split = {{ test = 0.2 }}\n\n[model]\nlayers = [\n{}"
-      "  {{ type = \"linear\", out = 64 }},\n  {{ type = \"relu\" }},\n"
-      "  {{ type = \"linear\", out = {} }},\n]\n\n[train]\n",
-      first_layers(features), outputs);
   const int64_t samples = std::max<int64_t>(1, learnt.field.samples - without_target);
+  // The validation part of a series is consecutive and holds some windows.
+  const int64_t least = series ? int64_t(4 * kWindow / kValidationPart) : kLeastValidated;
+  const bool validated = samples >= least;
+  text += fmt::format(
+      "split = {{ {}test = 0.2 }}\n\n[model]\nlayers = [\n{}"
+      "  {{ type = \"linear\", out = {} }},\n]\n\n[train]\n",
+      validated ? fmt::format("validation = {}, ", kValidationPart) : "",
+      hidden_layers(features, samples < kManySamples), outputs);
   // A batch of more than there is to train on would be refused.
   const int64_t batch = samples >= 10000  ? 256
                         : samples >= 1000 ? 64
                                           : std::clamp<int64_t>(samples / 2, 1, 16);
-  return text +
-         fmt::format("batch = {}\nepochs = {}\noptimizer = {{ type = \"adam\", lr = 0.001 }}\n",
-                     batch, std::clamp<int64_t>(200000 / samples, 5, 100));
+  text += fmt::format("batch = {}\nepochs = {}\noptimizer = {{ type = \"adam\", lr = 0.001 }}\n",
+                      batch, std::clamp<int64_t>(200000 / samples, 5, 100));
+  if (validated) {
+    text +=
+        "keep = \"best\"   # the weights that do best on the validation part\n"
+        "patience = 20   # epochs without a better one, after which the run ends\n";
+  }
+  if (classes && has_rare_class(target)) {
+    text +=
+        "# Some classes are rare. This would make each class count as much as any other:\n"
+        "# loss = { type = \"cross-entropy\", weights = \"balanced\" }\n";
+  }
+  return text;
 }
 
 }  // namespace ridgeline::engine

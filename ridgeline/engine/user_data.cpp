@@ -1,16 +1,14 @@
 #include "ridgeline/engine/user_data.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 
-#include "ridgeline/core/text.h"
 #include "ridgeline/core/text_format.h"
 #include "ridgeline/data/inputs_in_place.h"
 #include "ridgeline/data/split.h"
 #include "ridgeline/engine/known_fields.h"
-#include "ridgeline/nn/column_embedding.h"
-#include "ridgeline/nn/fields.h"
 
 namespace ridgeline::engine {
 namespace {
@@ -34,24 +32,65 @@ HostTensor make_targets(const FieldSet& set, const data::Target& target,
     return targets;
   }
   const int64_t outputs = target.outputs();
-  std::vector<double> values(size_t(count * outputs));
-  prepare_selected<double>(samples, outputs, values.data(),
-                           [&](int64_t begin, int64_t end, std::span<double> out) {
-                             target.apply_values(set, begin, end, out);
-                           });
   HostTensor targets(DType::fp32, {count, outputs});
-  std::ranges::transform(values, targets.span<float>().begin(),
-                         [](double value) { return float(value); });
+  std::vector<double> values;
+  prepare_selected<float>(samples, outputs, targets.span<float>().data(),
+                          [&](int64_t begin, int64_t end, std::span<float> out) {
+                            values.resize(out.size());
+                            target.apply_values(set, begin, end, values);
+                            std::ranges::transform(values, out.begin(),
+                                                   [](double value) { return float(value); });
+                          });
   return targets;
+}
+
+// Returns how much each of these samples counts, 1 on average.
+HostTensor make_weights(const FieldSet& set, const std::string& name,
+                        std::span<const int64_t> samples) {
+  const data::Field& field = set.field(name);
+  const bool numbers =
+      field.kind == data::FieldKind::number || field.kind == data::FieldKind::boolean;
+  if (!numbers || field.shape.numel() != 1) {
+    throw_error(ErrorKind::usage, "{}: data.weight: field {} holds no single number per sample",
+                set.name(), quote(name));
+  }
+  std::vector<double> weights(samples.size());
+  prepare_selected<double>(samples, 1, weights.data(),
+                           [&](int64_t begin, int64_t end, std::span<double> out) {
+                             read_doubles(field, begin, end, out);
+                           });
+  double sum = 0;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (!(weights[i] >= 0 && std::isfinite(weights[i]))) {
+      throw_error(ErrorKind::data,
+                  "{}: data.weight: the weight {} of sample {} is {}; a weight is a number of at "
+                  "least 0",
+                  set.name(), quote(name), samples[i],
+                  std::isnan(weights[i]) ? "missing" : fmt::format("{}", weights[i]));
+    }
+    sum += weights[i];
+  }
+  if (!(sum > 0 && std::isfinite(sum))) {
+    throw_error(ErrorKind::data,
+                "{}: data.weight: the weights {} of the training samples sum to {}", set.name(),
+                quote(name), sum);
+  }
+  HostTensor result(DType::fp32, {int64_t(samples.size()), 1});
+  const double mean = sum / double(samples.size());
+  std::ranges::transform(weights, result.span<float>().begin(),
+                         [&](double weight) { return float(weight / mean); });
+  return result;
 }
 
 using SharedPreparation = std::shared_ptr<const Preparation>;
 
 // `samples` are the windows' first timesteps if the preparation makes windows. Inputs of at least
-// `least_mapped` bytes stay in their file, or their categories stay codes, if they can.
+// `least_mapped` bytes stay in their file, or their categories stay codes, if they can. `weight`
+// names the field with the samples' weights; empty: they count alike.
 SampleSet make_samples(const FieldSet& set, const SharedPreparation& prepared,
                        std::span<const int64_t> samples, std::string name,
-                       std::optional<int64_t> least_mapped = std::nullopt) {
+                       std::optional<int64_t> least_mapped = std::nullopt,
+                       const std::string& weight = {}) {
   const Preparation& preparation = *prepared;
   if (!preparation.target()) {
     throw_error(ErrorKind::usage, "{}: the model's data had no target, so nothing can be compared",
@@ -67,11 +106,14 @@ SampleSet make_samples(const FieldSet& set, const SharedPreparation& prepared,
   }
   if (!result.source) result.inputs = make_inputs(set, preparation, samples);
   result.lengths = make_lengths(set, preparation, samples);
-  std::vector<int64_t> at(samples.begin(), samples.end());
+  std::vector<int64_t> later;  // of windows: the timesteps that they predict
+  std::span<const int64_t> at = samples;
   if (const auto& rule = preparation.windows()) {
-    for (int64_t& each : at) each = data::target_of(each, *rule);
+    for (const int64_t start : samples) later.push_back(data::target_of(start, *rule));
+    at = later;
   }
   result.targets = make_targets(set, target, at);
+  if (!weight.empty()) result.weights = make_weights(set, weight, at);
   result.classes = target.kind == data::TargetKind::classes ? int(target.outputs()) : 0;
   result.name = std::move(name);
   result.hash = hash_of(result);
@@ -84,12 +126,11 @@ std::vector<int64_t> all_of(int64_t count) {
   return all;
 }
 
-// Returns the samples of one part: the samples themselves, or the windows that lie within them. A
-// window holds only consecutive timesteps. `name` is for errors.
-std::vector<int64_t> starts_of(const std::vector<int64_t>& part,
-                               const std::optional<data::WindowRule>& windows,
+// Returns the beginnings of the windows that lie within one part of the timesteps. A window holds
+// only consecutive timesteps. `name` is for errors.
+std::vector<int64_t> starts_of(const std::vector<int64_t>& part, const data::WindowRule& windows,
                                const std::string& name) {
-  if (!windows || part.empty()) return part;
+  if (part.empty()) return {};
   std::vector<int64_t> starts;
   Range longest{0, 0};
   for (size_t at = 0; at < part.size();) {
@@ -97,12 +138,12 @@ std::vector<int64_t> starts_of(const std::vector<int64_t>& part,
     while (end < part.size() && part[end] == part[end - 1] + 1) ++end;
     const Range run{part[at], part[end - 1] + 1};
     if (run.end - run.begin > longest.end - longest.begin) longest = run;
-    if (run.end - run.begin >= windows->span()) {
-      for (const int64_t start : data::window_starts(run, *windows)) starts.push_back(start);
+    if (run.end - run.begin >= windows.span()) {
+      for (const int64_t start : data::window_starts(run, windows)) starts.push_back(start);
     }
     at = end;
   }
-  return starts.empty() ? data::window_starts(longest, *windows, name) : starts;  // throws
+  return starts.empty() ? data::window_starts(longest, windows, name) : starts;  // throws
 }
 
 // Returns the targets of a net's heads, field by field.
@@ -121,6 +162,7 @@ std::vector<data::TargetKind> kinds_of(const std::vector<nn::Head>& heads) {
 data::PrepareRules rules_of(const Config& config, const UserSources& sources) {
   data::PrepareRules rules = config.data.user->rules();
   rules.target = sources.train.target;
+  rules.weight = sources.train.weight;
   // A loss that the config names decides; that of labels sets their kind.
   rules.detect_labels = !config.train.loss_named;
   if (!config.layers.empty()) rules.tokens = config.layers[0]->codes_below();
@@ -159,14 +201,13 @@ data::Split split_user_data(const UserSources& sources, const UserDataConfig& us
   }
   std::vector<int32_t> classes;
   if (!rule.in_order && user.stratify.value_or(true) && rule.validation + rule.test > 0) {
-    const std::vector<int64_t> all = all_of(set.size());
     data::PrepareRules unscaled = rules;  // the scale is learnt from the training part only
     unscaled.target_scale = data::NumberScale::none;
-    const data::Target target = fit_target(set, all, unscaled);
+    const data::Target target = fit_target(set, {}, unscaled);
     rules.target_kind = target.kind;
     if (target.kind == data::TargetKind::classes) {
       rule.stratify = true;
-      classes.resize(all.size());
+      classes.resize(size_t(set.size()));
       target.apply_classes(set, 0, set.size(), classes);
     } else if (user.stratify == true) {
       throw_error(ErrorKind::usage, "data.split.stratify: the target is {}, not classes",
@@ -186,15 +227,18 @@ data::DataSet prepare_split(const UserDataConfig& user, const UserSources& sourc
       known != nullptr ? *known : Preparation::fit(set, split.train, rules));
   data::DataSet result;
   const auto make = [&](const FieldSet& from, const std::vector<int64_t>& part, const char* what,
-                        std::optional<int64_t> least = std::nullopt) {
+                        std::optional<int64_t> least = std::nullopt,
+                        const std::string& weight = {}) {
     const std::string name = fmt::format("{} ({})", user.train, what);
-    return make_samples(from, preparation, starts_of(part, preparation->windows(), name), name,
-                        least);
+    if (!preparation->windows()) return make_samples(from, preparation, part, name, least, weight);
+    const std::vector<int64_t> starts = starts_of(part, *preparation->windows(), name);
+    return make_samples(from, preparation, starts, name, least, weight);
   };
   // Pixels that are scaled by their overall mean must be in memory.
   const bool whole =
       user.scale == data::ScaleKind::standard && input_dtype(*preparation) == DType::uint8;
-  result.train = make(set, split.train, "train", whole ? std::nullopt : least_mapped);
+  result.train =
+      make(set, split.train, "train", whole ? std::nullopt : least_mapped, sources.train.weight);
   if (sources.test) {
     result.test = make(*sources.test, all_of(sources.test->size()), "test");
   } else if (!sources.all_train) {
@@ -262,7 +306,9 @@ data::DataSet UserFolds::make(std::span<const int> fold_of, int fold) const {
 }
 
 data::DataSet prepare_own_data(const Config& config, UserParts parts, const Preparation* known) {
-  UserSources sources{.train = {.set = std::move(parts.train), .target = std::move(parts.target)}};
+  UserSources sources{.train = {.set = std::move(parts.train),
+                                .target = std::move(parts.target),
+                                .weight = config.data.user->weight}};
   sources.validation = std::move(parts.validation);
   sources.test = std::move(parts.test);
   sources.all_train = parts.all_train;
@@ -270,8 +316,10 @@ data::DataSet prepare_own_data(const Config& config, UserParts parts, const Prep
 }
 
 SampleSet prepare_samples(const FieldSet& set, const Preparation& preparation, std::string name) {
+  const std::vector<int64_t> all = all_of(set.size());
+  const auto& windows = preparation.windows();
   return make_samples(set, std::make_shared<const Preparation>(preparation),
-                      starts_of(all_of(set.size()), preparation.windows(), name), name);
+                      windows ? starts_of(all, *windows, name) : all, name);
 }
 
 SampleSet prepare_in_place(const Tensor& inputs, const FieldSet& targets,
@@ -314,114 +362,6 @@ SampleSet load_prepared(const fs::path& path, const std::string& target,
     drop_missing_target(set, preparation.target()->fields);
   }
   return prepare_samples(set, preparation, path.string());
-}
-
-namespace {
-
-// Returns the categorical columns among the features that a preparation makes.
-std::vector<nn::ColumnEmbeddingLayer::Column> category_columns(const Preparation& preparation) {
-  std::vector<nn::ColumnEmbeddingLayer::Column> columns;
-  int64_t at = 0;
-  for (const data::Feature& feature : preparation.features()) {
-    const int64_t width = data::width_of(feature);
-    if (std::holds_alternative<data::CategoryFeature>(feature)) columns.push_back({at, width, 1});
-    at += width;
-  }
-  return columns;
-}
-
-// Returns the position of a field's numbers in the input, and its own shape if it has more than one
-// dimension.
-std::pair<nn::FieldsLayer::Part, std::vector<int64_t>> find_field(const Preparation& preparation,
-                                                                  const std::string& name) {
-  int64_t at = 0;
-  std::vector<std::string> known;
-  for (const data::Feature& feature : preparation.features()) {
-    const int64_t width = data::width_of(feature);
-    if (data::field_of(feature) == name) {
-      const auto* number = std::get_if<data::NumberFeature>(&feature);
-      std::vector<int64_t> shape;
-      if (number != nullptr && number->shape.rank() > 1 && number->width() == number->elements()) {
-        shape.assign(number->shape.dims().begin(), number->shape.dims().end());
-      }
-      return {{at, width}, shape};
-    }
-    known.push_back(data::field_of(feature));
-    at += width;
-  }
-  const std::vector<std::string_view> views(known.begin(), known.end());
-  const std::string near = nearest(name, views);
-  throw_error(ErrorKind::usage, "a layer 'fields' names {}, which is no feature of the data{}",
-              quote(name), near.empty() ? "" : fmt::format("; did you mean '{}'?", near));
-}
-
-// Sets the positions of the fields in layers that read fields.
-void settle_fields(nn::Graph& graph, const Preparation* preparation) {
-  if (preparation == nullptr) return;
-  std::vector<nn::GraphLayer> layers = graph.layers();
-  std::vector<std::string> toml = graph.toml();
-  bool changed = false;
-  for (nn::GraphLayer& each : layers) {
-    const auto* layer = dynamic_cast<const nn::FieldsLayer*>(each.layer.get());
-    if (layer == nullptr || layer->knows_parts()) continue;
-    std::vector<nn::FieldsLayer::Part> parts;
-    std::vector<int64_t> shape;
-    for (const std::string& name : layer->names()) {
-      auto [part, field] = find_field(*preparation, name);
-      parts.push_back(part);
-      if (layer->names().size() == 1 && !preparation->windows()) shape = field;
-    }
-    const std::string before = each.layer->to_toml();
-    each.layer = layer->with_parts(std::move(parts), std::move(shape));
-    // The text of a layer begins with its name and inputs, and may be part of a block.
-    for (std::string& text : toml) {
-      const size_t found = text.find(before.substr(2));
-      if (found != std::string::npos) {
-        text.replace(found, before.size() - 2, each.layer->to_toml().substr(2));
-      }
-    }
-    changed = true;
-  }
-  if (changed) graph = nn::Graph(std::move(layers), std::move(toml), graph.heads());
-}
-
-// Sets the columns of the table in a column_embedding that is the first layer.
-void settle_columns(nn::Graph& graph, const Preparation* preparation) {
-  // A layer of a block is written with its block; the user sets its columns.
-  if (graph.empty() || graph.layers().front().path != "0") return;
-  const auto* layer = dynamic_cast<const nn::ColumnEmbeddingLayer*>(graph[0].get());
-  if (layer == nullptr || layer->knows_columns() || preparation == nullptr) return;
-  auto columns = category_columns(*preparation);
-  if (columns.empty()) {
-    throw_error(ErrorKind::usage,
-                "layer 0 (column_embedding): no field of the data holds categories; leave it out, "
-                "or name fields by data.columns = [{{ name = \"...\", category = true }}]");
-  }
-  std::vector<nn::GraphLayer> layers = graph.layers();
-  std::vector<std::string> toml = graph.toml();
-  layers.front().layer = layer->with_columns(std::move(columns));
-  toml.front() = layers.front().layer->to_toml();
-  graph = nn::Graph(std::move(layers), std::move(toml), graph.heads());
-}
-
-}  // namespace
-
-Config settled(Config config, const data::DataSet& set) {
-  settle_columns(config.layers, set.preparation.get());
-  settle_fields(config.layers, set.preparation.get());
-  if (!config.train.loss_named) {
-    const bool labels = set.preparation && set.preparation->target() &&
-                        set.preparation->target()->kind == data::TargetKind::labels;
-    config.train.loss = {!set.train.has_values() ? nn::LossKind::cross_entropy
-                         : labels                ? nn::LossKind::binary_cross_entropy
-                                                 : nn::LossKind::mse};
-    config.train.loss_named = true;
-  }
-  if (!config.train.batch_named && set.train.streams == 0) {
-    config.train.batch = std::clamp<int64_t>(set.train.size(), 1, config.train.batch);
-    config.train.batch_named = true;
-  }
-  return config;
 }
 
 }  // namespace ridgeline::engine

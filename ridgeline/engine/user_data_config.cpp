@@ -192,6 +192,7 @@ UserDataConfig read_user_data(nn::ConfigTable& table) {
                  "timestep needs its target");
     }
   }
+  user.weight = table.text("weight", "");
   user.lengths = table.text("lengths", "");
   if (table.has("length")) user.length = table.integer("length", std::nullopt, {1, kMostTimesteps});
   read_split(table, user);
@@ -234,6 +235,7 @@ std::string to_toml(const UserDataConfig& user) {
     text += fmt::format("window = {{ length = {}, horizon = {}, stride = {} }}\n",
                         user.windows->window, user.windows->horizon, user.windows->stride);
   }
+  add_text("weight", user.weight);
   add_text("lengths", user.lengths);
   if (user.length) text += fmt::format("length = {}\n", *user.length);
   text += fmt::format("split = {{ validation = {}", nn::toml_number(user.validation_part));

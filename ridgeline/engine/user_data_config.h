@@ -38,7 +38,8 @@ struct UserDataConfig {
   data::UnseenRule unseen = data::UnseenRule::refuse;
   std::vector<Column> columns{};
   std::optional<data::WindowRule> windows{};
-  std::string lengths{};            // a field or a file with the number of timesteps of each sample
+  std::string weight{};   // a field or a file with how much each sample counts in training
+  std::string lengths{};  // a field or a file with the number of timesteps of each sample
   std::optional<int64_t> length{};  // longer sequences are cut to this
   double validation_part = 0;
   std::optional<double> test_part{};  // none: a tenth, unless `test` names one

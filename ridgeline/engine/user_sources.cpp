@@ -237,6 +237,9 @@ UserSources open_sources(const Config& config) {
   for (std::optional<FieldSet>* part : {&result.validation, &result.test}) {
     if (*part) with_lengths(**part);
   }
+  if (!user.weight.empty()) {
+    result.train.weight = join_target(result.train.set, {user.weight}, false).front();
+  }
   if (!user.drop_missing_target) return result;
   result.without_target = drop_missing_target(result.train.set, result.train.target);
   for (std::optional<FieldSet>* part : {&result.validation, &result.test}) {

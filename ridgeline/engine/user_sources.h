@@ -17,6 +17,7 @@ struct UserSources {
   struct Train {
     data::FieldSet set;  // its fields include the target
     std::vector<std::string> target;
+    std::string weight{};  // the field with the weights of the samples; empty: all count alike
     bool table = false;
   };
   Train train;

@@ -139,9 +139,9 @@ def houses(path, samples, seed, target=True, gaps=True):
         out = csv.writer(file)
         out.writerow(["area", "kind", "note", *(["price"] if target else [])])
         for i in range(samples):
-            out.writerow(["" if gaps and i % 17 == 3 else repr(area[i]),
+            out.writerow(["" if gaps and i % 17 == 3 else repr(float(area[i])),
                           "" if gaps and i % 23 == 5 else ["flat", "house, large", "hut"][kind[i]], f"note {i}",
-                          *([repr(price[i])] if target else [])])
+                          *([repr(float(price[i]))] if target else [])])
     return price
 
 
@@ -186,7 +186,7 @@ def check_bit_for_bit():
     with open("raw.csv", "w", newline="") as file:
         out = csv.writer(file)
         out.writerow(list("abcdy"))
-        out.writerows([[repr(v) for v in (*row, target)] for row, target in zip(x, y)])
+        out.writerows([[repr(float(v)) for v in (*row, target)] for row, target in zip(x, y)])
     adam = 'batch=32\nepochs=3\noptimizer={type="adam",lr=0.01}'
     train(config('train="raw.csv"', mlp(1), adam), out="raw_run")
     tensors, metadata = tool.read_safetensors("raw_run/model.safetensors")
@@ -281,7 +281,7 @@ def check_windows():
     with open("series.csv", "w", newline="") as file:
         out = csv.writer(file)
         out.writerow(["wave"])
-        out.writerows([[repr(v)] for v in series])
+        out.writerows([[repr(float(v))] for v in series])
     data = 'train="series.csv"\ntarget="wave"\nwindow={length=16,horizon=1,stride=1}\nsplit={test=0.2}'
     report = train(config(data, mlp(1), 'batch=16\nepochs=30\noptimizer={type="adam",lr=0.01}'))
     assert report["loss"] < 0.01, report

@@ -178,9 +178,17 @@ void check_names(const FieldSet& set, const PrepareRules& rules) {
   if (targets.size() != rules.target.size()) {
     throw_error(ErrorKind::usage, "{}: a field is named twice as the target", set.name());
   }
+  if (targets.contains(rules.weight)) {
+    throw_error(ErrorKind::usage, "{}: field {} is the target and the weight of a sample",
+                set.name(), quote(rules.weight));
+  }
   std::set<std::string_view> features;
   for (const std::string& name : rules.features) {
     (void)set.field(name);
+    if (name == rules.weight) {
+      throw_error(ErrorKind::usage, "{}: field {} is a feature and the weight of a sample",
+                  set.name(), quote(name));
+    }
     // The past of a time series may predict its future.
     const bool answer = targets.contains(name) && !rules.windows;
     if (answer || !features.insert(name).second) {
@@ -196,6 +204,7 @@ bool only_sequence(const FieldSet& set, const PrepareRules& rules) {
   int64_t sequences = 0, others = 0;
   for (const Field& field : set.fields()) {
     if (std::ranges::find(rules.target, field.name) != rules.target.end()) continue;
+    if (field.name == rules.weight) continue;
     sequences += field.kind == FieldKind::sequence;
     others += field.kind != FieldKind::sequence && field.kind != FieldKind::text;
   }
@@ -215,6 +224,7 @@ Preparation Preparation::fit(const FieldSet& set, std::span<const int64_t> train
     const bool named = std::ranges::find(rules.features, field.name) != rules.features.end();
     const bool target = std::ranges::find(rules.target, field.name) != rules.target.end();
     if ((target && !rules.windows) || (!rules.features.empty() && !named)) continue;
+    if (field.name == rules.weight) continue;
     const bool text = field.kind == FieldKind::text;
     if (text || (field.kind == FieldKind::sequence && !named && !only_sequence(set, rules))) {
       if (named) {

@@ -57,6 +57,7 @@ struct PrepareRules {
   std::map<std::string, FeatureRule> fields{};  // exceptions for these fields
   std::vector<std::string> features{};          // empty: all fields but the target and texts
   std::vector<std::string> target{};            // empty: no target
+  std::string weight{};  // the field with the weights of the samples, which is no feature
   // One per field if there are several: classes become one-hot rows, and labels are not scaled.
   // Empty: all are of the kind below.
   std::vector<TargetKind> target_kinds{};

@@ -205,6 +205,19 @@ FieldClasses classes_of(const Field& field) {
   return {numbered_classes(field, summary), true};
 }
 
+// Whether one of the first samples has a fraction, so that the field holds neither classes nor
+// labels and need not be read to its end.
+bool has_fractions(const Field& field) {
+  if (field.kind != FieldKind::number || !is_float(field.dtype)) return false;
+  constexpr int64_t kMostNumbers = 4096;
+  const int64_t each = std::max<int64_t>(1, field.shape.numel());
+  const int64_t samples = std::min(field.samples, std::max<int64_t>(1, kMostNumbers / each));
+  std::vector<double> values(static_cast<size_t>(samples * each));
+  read_doubles(field, 0, samples, values);
+  return std::ranges::any_of(
+      values, [](double value) { return std::isfinite(value) && value != std::floor(value); });
+}
+
 }  // namespace
 
 Target fit_target(const FieldSet& set, std::span<const int64_t> train, const PrepareRules& rules) {
@@ -214,10 +227,11 @@ Target fit_target(const FieldSet& set, std::span<const int64_t> train, const Pre
   const bool several = rules.target.size() > 1;
   // Only classes, and detection, need all values.
   const bool known = rules.target_kind ? *rules.target_kind != TargetKind::classes : several;
-  const FieldSummary summary = known ? FieldSummary() : summarise(first);
-  target.kind = rules.target_kind ? *rules.target_kind
-                : several         ? TargetKind::values
-                                  : guess_target(first, summary);
+  const bool values = !known && has_fractions(first);
+  const FieldSummary summary = known || values ? FieldSummary() : summarise(first);
+  target.kind = rules.target_kind   ? *rules.target_kind
+                : several || values ? TargetKind::values
+                                    : guess_target(first, summary);
   if (!rules.target_kind && !rules.detect_labels && target.kind == TargetKind::labels) {
     target.kind = TargetKind::values;
   }

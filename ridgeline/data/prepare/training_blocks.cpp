@@ -130,7 +130,7 @@ void training_blocks(const Field& field, std::span<const int64_t> train, const B
 
 Moments training_moments(const Field& field, std::span<const int64_t> train, bool refuse_nan,
                          const Transform& transform) {
-  constexpr int64_t kManyValues = int64_t{1} << 24;  // from here on threads are worth starting
+  constexpr int64_t kManyValues = int64_t{1} << 21;  // from here on threads are worth starting
   const auto elements = size_t(field.shape.numel());
   Moments moments(elements);
   BlockReader reader(field, train);
