@@ -13,6 +13,14 @@ std::vector<double> attribute_floats(const Node& node, const char* name) {
   return found == node.attributes.end() ? std::vector<double>{} : found->second.floats;
 }
 
+// Divides by the sum of the absolute numbers along an axis; zeros stay zeros.
+void divide_by_sum(Importer& in, int64_t axis) {
+  Composition make(in);
+  const std::string& x = in.node().input(0);
+  const std::string sum = make.add("ReduceL1", {x}, {{"axes", Composition::list({axis})}});
+  make.finish("Div", {x, make.add("Add", {sum, make.number(1e-30)})});
+}
+
 }  // namespace
 
 // y = (x - offset) * scale
@@ -76,7 +84,9 @@ void import_unit_length(Importer& in) {
   const View view = in.straighten(in.take(0).view);
   const size_t rank = view.dims.size();
   const auto axis = axis_of(in.node().integer("axis", -1), rank);
-  if (in.node().integer("p", 2) != 2) in.refuse("only the norm of squares is computed here");
+  const int64_t p = in.node().integer("p", 2);
+  if (p == 1) return divide_by_sum(in, in.node().integer("axis", -1));
+  if (p != 2) in.refuse("only the norms of sums and of squares are computed here");
   if (axis != rank - 1 || view.batch_axis + 1 == rank) in.refuse("is not over the last dimension");
   const auto features = size_t(view.dims.back());
   Draft draft;
@@ -96,12 +106,7 @@ void import_normalizer(Importer& in) {
   const std::string norm = in.node().text("norm", "MAX");
   const Activation& taken = in.take(0);
   if (norm == "L1" && taken.softmax) return in.give(taken.view);
-  if (norm == "L1") {  // zeros stay zeros
-    Composition make(in);
-    const std::string& x = in.node().input(0);
-    const std::string sum = make.add("ReduceL1", {x}, {{"axes", Composition::list({-1})}});
-    return make.finish("Div", {x, make.add("Add", {sum, make.number(1e-30)})});
-  }
+  if (norm == "L1") return divide_by_sum(in, -1);
   if (norm != "L2") in.refuse(fmt::format("the norm {} is not computed here", norm));
   import_unit_length(in);
 }

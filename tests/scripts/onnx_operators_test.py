@@ -307,6 +307,7 @@ write("gemm-of-sums", (6,), [("MatMul", "x w", "c", {}), ("Gemm", "x v c", "y", 
 one("matmul-vector", (4, 3), "MatMul", "x v", constants={"v": floats(3)})
 for to in (7, 9):
     write(f"cast-{to}", (7,), [("Mul", "x c", "m", {}), ("Cast", "m", "w", {"to": to}), ("Cast", "w", "y", {"to": 1})], c=np.float32(2.5))
+one("sum-of-one", (3, 4), "LpNormalization", axis=1, p=1)
 one("binarizer", (5,), "Binarizer", domain="ai.onnx.ml", threshold=0.2)
 one("normalizer-sums", (4,), "Normalizer", domain="ai.onnx.ml", norm="L1")
 # Logarithms are values unless they are said to be of classes; the classifier then gives probabilities.
