@@ -403,7 +403,7 @@ StepReport profile(const Config& config, const std::optional<Samples>& samples =
 
 // ---------------------------------------------------------------------------------- populations
 
-// What became of one net of several that were trained together.
+// The result of one net of several that were trained together.
 struct MemberResult {
   std::optional<TrainResult> trained{};  // absent of one that diverged, or did not come to its end
   std::string error;                     // why it diverged; else empty

@@ -1,8 +1,7 @@
 #include "ridgeline/engine/evaluate.h"
 
-#include <cmath>
-
 #include "ridgeline/api/model.h"
+#include "ridgeline/api/results.h"
 #include "ridgeline/api/train_arrays.h"
 #include "ridgeline/engine/user_data.h"
 
@@ -10,9 +9,6 @@ namespace ridgeline {
 namespace api {
 
 Evaluation scores_of(const engine::Evaluation& result) {
-  const auto if_number = [](double value) {
-    return std::isnan(value) ? std::nullopt : std::optional(value);
-  };
   Evaluation scores;
   scores.loss = result.loss;
   scores.accuracy = if_number(result.accuracy);

@@ -1,8 +1,8 @@
 #include "ridgeline/engine/population/population.h"
 
-#include <cmath>
 #include <map>
 
+#include "ridgeline/api/results.h"
 #include "ridgeline/api/train_arrays.h"
 #include "ridgeline/engine/load_data.h"
 #include "ridgeline/engine/population/ensemble.h"
@@ -10,29 +10,13 @@
 namespace ridgeline {
 namespace {
 
-std::optional<double> if_number(double value) {
-  return std::isnan(value) ? std::nullopt : std::optional(value);
-}
-
 MemberResult to_result(const engine::MemberResult& from) {
   MemberResult result;
   result.error = from.error;
   if (!from.error.empty()) return result;
-  TrainResult trained{.model = Model::from_bytes(from.model)};
-  const engine::TrainReport& report = from.report;
-  trained.steps = report.steps;
-  trained.train_loss = report.train_loss;
-  trained.train_accuracy = if_number(report.train_accuracy);
-  if (report.test.samples > 0) {
-    trained.test_loss = report.test.loss;
-    trained.test_accuracy = if_number(report.test.accuracy);
-  }
-  trained.seconds = report.train_seconds;
-  trained.samples_per_second = report.inputs_per_second;
-  if (report.limit) trained.limit = report.limit_fraction;
   result.pruned_after = from.pruned_after;
   result.score = from.score;
-  result.trained = std::move(trained);
+  result.trained = api::result_of(from.report, Model::from_bytes(from.model));
   return result;
 }
 

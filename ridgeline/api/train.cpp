@@ -1,11 +1,9 @@
 #include "ridgeline/engine/train/train.h"
 
-#include <cmath>
-#include <cstring>
-
 #include "ridgeline/api/array.h"
 #include "ridgeline/api/config.h"
 #include "ridgeline/api/model.h"
+#include "ridgeline/api/results.h"
 #include "ridgeline/api/train_arrays.h"
 #include "ridgeline/engine/machine.h"
 #include "ridgeline/engine/train/observer.h"
@@ -16,18 +14,7 @@
 namespace ridgeline {
 namespace {
 
-std::optional<double> if_number(double value) {
-  return std::isnan(value) ? std::nullopt : std::optional(value);
-}
-
-nn::Model copy_of(const nn::Model& model, const engine::Config& config) {
-  nn::Model copy = config.build_model(model.input());
-  for (size_t i = 0; i < model.params().size(); ++i) {
-    const Tensor& from = model.params()[i].value.view();
-    std::memcpy(copy.params()[i].value.view().data, from.data, from.bytes());
-  }
-  return copy;
-}
+using api::if_number;
 
 // Passes on a run's progress, and takes its model when it has ended.
 class Watch final : public engine::TrainObserver {
@@ -96,7 +83,7 @@ class Watch final : public engine::TrainObserver {
   Model current_model() {
     const data::DataSet& set = trainer_->set();
     engine::LoadedModel loaded{.config = trainer_->config(),
-                               .model = copy_of(trainer_->model(), trainer_->config()),
+                               .model = engine::copy_of(trainer_->model(), trainer_->config()),
                                .scaling = trainer_->scaling(),
                                .classes = set.train.classes,
                                .symbols = set.train.symbols,
@@ -145,18 +132,7 @@ TrainResult run(const engine::Config& config, const TrainOptions& options,
   if (options.start) run.initial = &ModelAccess::state(*options.start).loaded.model;
   run.observer = std::make_shared<Watch>(options, model);
   const engine::TrainReport report = engine::train(config, run);
-  TrainResult result{.model = std::move(*model)};
-  result.steps = report.steps;
-  result.train_loss = report.train_loss;
-  result.train_accuracy = if_number(report.train_accuracy);
-  if (report.test.samples > 0) {
-    result.test_loss = report.test.loss;
-    result.test_accuracy = if_number(report.test.accuracy);
-  }
-  result.seconds = report.train_seconds;
-  result.samples_per_second = report.inputs_per_second;
-  if (report.limit) result.limit = report.limit_fraction;
-  return result;
+  return api::result_of(report, std::move(*model));
 }
 
 // A model that is trained further keeps its preparation.

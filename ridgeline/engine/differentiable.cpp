@@ -17,14 +17,6 @@ Config config_for(const LoadedModel& loaded, const RunConfig& run) {
   return config;
 }
 
-nn::Model copy_of(const LoadedModel& loaded, const Config& config) {
-  nn::Model copy = config.build_model(loaded.model.input());
-  for (size_t i = 0; i < copy.params().size(); ++i) {
-    convert(loaded.model.params()[i].value.view(), copy.params()[i].value.view());
-  }
-  return copy;
-}
-
 nn::LowerOptions options_of(const Config& config, int64_t batch) {
   nn::LowerOptions options = lower_options(config, {}, 0);
   options.batch = batch;
@@ -35,7 +27,7 @@ nn::LowerOptions options_of(const Config& config, int64_t batch) {
 
 Differentiable::Differentiable(const LoadedModel& loaded, const RunConfig& run)
     : config_(config_for(loaded, run)),
-      model_(copy_of(loaded, config_)),
+      model_(copy_of(loaded.model, config_)),
       machine_(config_.run),
       weights_(machine_.runtime(), model_,
                nn::lower_pass(model_, options_of(config_, 2), {}).lowered) {

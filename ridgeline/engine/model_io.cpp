@@ -7,6 +7,7 @@
 #include "ridgeline/core/text.h"
 #include "ridgeline/engine/machine.h"
 #include "ridgeline/engine/onnx_model.h"
+#include "ridgeline/engine/weights.h"
 
 namespace ridgeline::engine {
 namespace {
@@ -201,6 +202,14 @@ LoadedModel load_model(std::vector<std::byte> bytes, const std::string& origin,
                        const ModelOptions& options) {
   return load_tensors(read_tensors([&] { return nn::TensorFile::parse(std::move(bytes), origin); }),
                       options);
+}
+
+nn::Model copy_of(const nn::Model& model, const Config& config) {
+  nn::Model copy = config.build_model(model.input());
+  for (size_t i = 0; i < copy.params().size(); ++i) {
+    convert(model.params()[i].value.view(), copy.params()[i].value.view());
+  }
+  return copy;
 }
 
 }  // namespace ridgeline::engine

@@ -41,6 +41,9 @@ nn::Metadata describe_model(const nn::Model& model, const Config& config,
                             const std::string& symbols = {},
                             const data::Preparation* preparation = nullptr);
 
+// Returns a model of the same layers and weights, whose settings are the config's.
+nn::Model copy_of(const nn::Model& model, const Config& config);
+
 // Returns the model in a folder that train --out made, or the file itself; throws Error(model) if
 // the folder has none.
 std::filesystem::path model_path(const std::filesystem::path& file_or_folder);

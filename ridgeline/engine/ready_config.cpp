@@ -67,7 +67,7 @@ std::string list(const std::vector<std::string>& names) {
   return fmt::format("[{}]", fmt::join(quoted, ", "));
 }
 
-// What the flags say of how the file is read.
+// Returns the keys of the config for what the flags say of how the file is read.
 std::string source_keys(const data::SourceOptions& source) {
   std::string text;
   const data::TableOptions& table = source.table;

@@ -1,4 +1,4 @@
-// What a model does to its data before the first layer.
+// Exports what a model does to its data before the first layer.
 #include <algorithm>
 #include <array>
 #include <limits>

@@ -115,7 +115,6 @@ class Importer {
   // Values by their names, for the bodies of loops.
   ConstantPtr constant_named(const std::string& name) const;
   const Activation* activation_named(const std::string& name) const;
-  bool is_repeated(const std::string& name) const { return repeated_.contains(name); }
   void name_constant(const std::string& name, ConstantPtr value) { constants_[name] = value; }
   void name_activation(const std::string& name, Activation value) {
     activations_[name] = std::move(value);

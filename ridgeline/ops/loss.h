@@ -153,7 +153,7 @@ struct ElementwiseLoss {
 };
 
 // dx = scale * the derivative of the element's loss by x, times loss_scale[0] where there is one.
-// Where d is 0, mae and quantile have a derivative of 0.
+// The derivative of mae and quantile at d = 0 is 0.
 struct ElementwiseLossGrad {
   LossFn fn = LossFn::mae;
   Value x, target, weights, dx;

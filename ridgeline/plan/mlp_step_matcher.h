@@ -7,7 +7,7 @@
 
 namespace ridgeline {
 
-// What matching the ops of a step one after another has found so far. Functions that return bool
+// The state of matching the ops of a step one after another. Functions that return bool
 // return false, with a refusal, if the program differs.
 struct StepMatcher {
   // The gradients of a normalisation's weights.

@@ -7,7 +7,7 @@
 #include "ridgeline/cpu/simd/blocked_norm.h"
 #include "ridgeline/ops/pool.h"
 
-// What the kernels of blocked_norm.cpp and their gradients share.
+// The kernels of blocked_norm.cpp and those of their gradients share these functions.
 namespace ridgeline::cpu {
 
 // Describes images `in` as the normalisation sees them, which ignores their width, or as the pool

@@ -70,7 +70,7 @@ std::vector<WayTime> time_ways(const Program& program, Machine& machine, double 
   }
   std::vector<WayTime> times;
   for (Timed& way : ways) {
-    // Not repeated if one measurement already takes too long.
+    // A measurement that takes too long is not repeated.
     if (way.time.seconds < seconds_per_kernel) read_again(way, stopwatch);
     times.push_back(std::move(way.time));
   }

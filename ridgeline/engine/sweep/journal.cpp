@@ -84,7 +84,7 @@ SweepJournal::SweepJournal(fs::path folder, std::string sweep, size_t combinatio
   }
   if (!kept.first_line.empty() && !resume) {
     const auto all = combinations_of(kept.first_line);
-    // Of a damaged first line nobody knows how many there were.
+    // A damaged first line does not say how many there were.
     if (!force && (all ? kept.points.size() < *all : !kept.points.empty())) {
       throw_error(ErrorKind::usage,
                   "--out {}: holds a sweep of which {} of {} combinations are done: continue it "

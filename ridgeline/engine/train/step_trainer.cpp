@@ -25,14 +25,6 @@ Config config_for(const LoadedModel& loaded, const RunConfig& run) {
   return config;
 }
 
-nn::Model copy_of(const LoadedModel& loaded, const Config& config) {
-  nn::Model copy = config.build_model(loaded.model.input());
-  for (size_t i = 0; i < copy.params().size(); ++i) {
-    convert(loaded.model.params()[i].value.view(), copy.params()[i].value.view());
-  }
-  return copy;
-}
-
 // The type of prepared samples: codes for an embedding are integers.
 DType input_type(const LoadedModel& loaded) {
   return loaded.preparation ? input_dtype(*loaded.preparation) : DType::fp32;
@@ -44,7 +36,7 @@ DType target_type(int classes) { return classes > 0 ? DType::int32 : DType::fp32
 StepTrainer::StepTrainer(const LoadedModel& loaded, const RunConfig& run)
     : config_(config_for(loaded, run)),
       classes_(loaded.classes),
-      model_(copy_of(loaded, config_)),
+      model_(copy_of(loaded.model, config_)),
       machine_(config_.run),
       weights_(machine_.runtime(), model_,
                nn::lower(model_, options_for({input_type(loaded), target_type(classes_), 2}))) {}

@@ -17,7 +17,7 @@ std::string text_of(const char* part, const Evaluation& result) {
   return text;
 }
 
-// What the targets are, and the metrics that fit them besides the loss.
+// The kind of the targets, and the metrics that fit them besides the loss.
 struct MonitoredTargets {
   const char* name;
   std::vector<Metric> metrics;
