@@ -88,6 +88,7 @@ KernelTable batch_norm_kernels();
 KernelTable join_kernels();
 KernelTable rearrange_kernels();
 KernelTable gather_augment_kernels();
+KernelTable embedding_kernels();
 KernelTable dropout_kernels();
 KernelTable one_hot_conv_kernels();
 KernelTable signal_kernels();

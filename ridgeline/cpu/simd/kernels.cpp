@@ -24,13 +24,13 @@ KernelTable simd_kernels() {
   KernelTable table;
   if (const simd::SplitEngine* engine = simd::split_engine()) table = simd::split_kernels(*engine);
   for (KernelTable part :
-       {simd::mlp_kernels(), simd::linear_kernels(), simd::softmax_kernels(),
+       {simd::mlp_kernels(),           simd::linear_kernels(),           simd::softmax_kernels(),
         simd::weighted_xent_kernels(), simd::elementwise_loss_kernels(), simd::group_norm_kernels(),
-        simd::batch_norm_kernels(), simd::elementwise_kernels(), simd::join_kernels(),
-        simd::rearrange_kernels(), simd::gather_augment_kernels(), simd::dropout_kernels(),
-        simd::one_hot_conv_kernels(), simd::signal_kernels(), simd::bf16_kernels(),
-        simd::update_kernels(), simd::recurrent_kernels(), simd::conv_kernels(),
-        simd::all_reduce_kernels()}) {
+        simd::batch_norm_kernels(),    simd::elementwise_kernels(),      simd::join_kernels(),
+        simd::rearrange_kernels(),     simd::gather_augment_kernels(),   simd::embedding_kernels(),
+        simd::dropout_kernels(),       simd::one_hot_conv_kernels(),     simd::signal_kernels(),
+        simd::bf16_kernels(),          simd::update_kernels(),           simd::recurrent_kernels(),
+        simd::conv_kernels(),          simd::all_reduce_kernels()}) {
     table.insert(table.end(), std::make_move_iterator(part.begin()),
                  std::make_move_iterator(part.end()));
   }
