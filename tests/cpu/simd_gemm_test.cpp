@@ -66,7 +66,9 @@ const Dims kDims[] = {{1, 1, 1},
                       {40, 1, 40},
                       // Weights that do not stay in a cache, and rows of 4096 bytes.
                       {35, 777, 401},
-                      {33, 1024, 290}};
+                      {33, 1024, 290},
+                      // More panels of such rows than are multiplied at once.
+                      {290, 1024, 26}};
 
 template <typename T>
 class SimdGemm : public testing::Test {};

@@ -112,6 +112,30 @@ TEST_F(Planner, TheFixedOrderIsMeasuredWholeHoweverDearItsSum) {
   EXPECT_EQ(planned.explanation.shortlist_seconds.size(), 3u);
 }
 
+// The first measurement of the fused kernel's plan is disturbed.
+TEST_F(Planner, OneDisturbanceDoesNotCostTheFixedOrderItsPlace) {
+  class DisturbedOnce final : public Stopwatch {
+   public:
+    double kernel(const Choice& choice) override { return choice.kernel->name == "fused" ? 9 : 1; }
+    double whole(const Choices& choices) override {
+      const bool fused = choices.front().kernel->name == "fused";
+      return fused ? (++asked == 1 ? 9 : fused_seconds) : 3;
+    }
+    int asked = 0;
+    double fused_seconds = 2;
+  };
+  const KernelTable table{kernel("fused", 3), kernel("single", 1)};
+  DisturbedOnce stopwatch;
+  const Planned planned = plan_program(program_, table, *runtime_, {}, stopwatch);
+  EXPECT_THAT(names(planned.choices), ElementsAre("fused"));
+  EXPECT_EQ(stopwatch.asked, 2);
+
+  DisturbedOnce slow;
+  slow.fused_seconds = 9;
+  EXPECT_THAT(names(plan_program(program_, table, *runtime_, {}, slow).choices),
+              ElementsAre("single", "single", "single"));
+}
+
 TEST_F(Planner, TiesGoToTheFixedOrder) {
   const KernelTable table{kernel("first", 3), kernel("second", 3)};
   EXPECT_THAT(names(plan(table, {{"first", 1.01}, {"second", 1.0}}).choices), ElementsAre("first"));

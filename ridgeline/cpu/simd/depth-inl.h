@@ -35,6 +35,33 @@ constexpr int64_t packed_at(int64_t count, int64_t tile, int64_t tile_rows, Rang
   return (depth.begin * count + tile * (depth.end - depth.begin)) * tile_rows;
 }
 
+// Packs one element of the depth of a tile: kRows neighbours, of which the first `live` exist.
+template <int kRows, typename T>
+HWY_INLINE void pack_row(const T* from, int64_t live, T* HWY_RESTRICT to) {
+  if (live >= kRows) {
+    std::copy_n(from, kRows, to);
+  } else {
+    for (int64_t m = 0; m < kRows; ++m) to[m] = m < live ? from[m] : T(0);
+  }
+}
+
+// Packs a block of the depth of a tile from rows whose elements are `stride` apart; null: zeros.
+template <int kRows, typename T>
+HWY_INLINE void pack_rows(const T* const (&rows)[kRows], int64_t stride, Range depth,
+                          T* HWY_RESTRICT to) {
+  const auto put = [&](auto at) HWY_ATTR {
+    for (int64_t k = depth.begin; k < depth.end; ++k) {
+      RIDGELINE_UNROLL
+      for (int m = 0; m < kRows; ++m, ++to) *to = at(rows[m], k * stride);
+    }
+  };
+  if (std::find(rows, rows + kRows, nullptr) == rows + kRows) {
+    put([](const T* row, int64_t at) { return row[at]; });
+  } else {
+    put([](const T* row, int64_t at) { return row != nullptr ? row[at] : T(0); });
+  }
+}
+
 // Calls f for at least one block, which is empty if there is no depth.
 template <class F>
 HWY_INLINE void for_depth_blocks(int64_t depth, F&& f) {

@@ -22,7 +22,8 @@ using WideVec = hn::Vec<Wide>;
 // Returns the 64-bit product of the low halves.
 HWY_INLINE WideVec product(WideVec a, WideVec b) {
 #if HWY_TARGET == HWY_SCALAR
-  return hn::Set(Wide(), hn::GetLane(a) * hn::GetLane(b));  // one lane: no pairs to multiply
+  const auto low = [](WideVec v) { return hn::GetLane(v) & 0xffffffffu; };
+  return hn::Set(Wide(), low(a) * low(b));  // one lane: no pairs to multiply
 #else
   const hn::Repartition<uint32_t, Wide> narrow;
   return hn::MulEven(hn::BitCast(narrow, a), hn::BitCast(narrow, b));
@@ -35,18 +36,19 @@ struct Words {
 
 // Philox4x32-10 with one counter per lane. Returns the same numbers as Philox::words.
 HWY_INLINE Words philox(WideVec counters, uint64_t stream, uint64_t seed) {
+  // The high half of a lane may hold anything: products and the result do not read it.
   const Wide d;
-  const WideVec low = hn::Set(d, 0xffffffffu);
-  WideVec c0 = hn::And(counters, low), c1 = hn::ShiftRight<32>(counters);
+  WideVec c0 = counters, c1 = hn::ShiftRight<32>(counters);
   WideVec c2 = hn::Set(d, stream & 0xffffffffu), c3 = hn::Set(d, stream >> 32);
   const WideVec m0 = hn::Set(d, 0xD2511F53u), m1 = hn::Set(d, 0xCD9E8D57u);
   uint32_t k0 = uint32_t(seed), k1 = uint32_t(seed >> 32);
+#pragma GCC unroll 10
   for (int round = 0; round < 10; ++round) {
     const WideVec p0 = product(c0, m0), p1 = product(c2, m1);
-    c0 = hn::Xor(hn::Xor(hn::ShiftRight<32>(p1), c1), hn::Set(d, uint64_t{k0}));
-    c2 = hn::Xor(hn::Xor(hn::ShiftRight<32>(p0), c3), hn::Set(d, uint64_t{k1}));
-    c1 = hn::And(p1, low);
-    c3 = hn::And(p0, low);
+    c0 = hn::Xor3(hn::ShiftRight<32>(p1), c1, hn::Set(d, uint64_t{k0}));
+    c2 = hn::Xor3(hn::ShiftRight<32>(p0), c3, hn::Set(d, uint64_t{k1}));
+    c1 = p1;
+    c3 = p0;
     k0 += 0x9E3779B9u;
     k1 += 0xBB67AE85u;
   }

@@ -224,36 +224,62 @@ struct Tiles {
 };
 
 template <typename T>
+HWY_INLINE void copy_rows(const ForwardBlock<T>& part, int64_t row, int64_t height, T* to,
+                          int64_t ld) {
+  for (int64_t m = 0; m < height; ++m) {
+    std::copy_n(part.w + (row + m) * part.in + part.depth.begin, part.depth.end - part.depth.begin,
+                to + m * ld);
+  }
+}
+
+// Prefetches rows that a later tile copies into the second-level cache.
+template <typename T>
+HWY_INLINE void prefetch_rows_of(const ForwardBlock<T>& part, int64_t row, int64_t end) {
+  constexpr int64_t kLine = 64 / int64_t{sizeof(T)};
+  for (; row < end; ++row) {
+    for (int64_t k = part.depth.begin; k < part.depth.end; k += kLine) {
+      __builtin_prefetch(part.w + row * part.in + k, 0, 2);
+    }
+  }
+}
+
+// Each block of the depth is multiplied by all rows before the next one, so that its part of x
+// stays in the second-level cache and w is read once for all of a group's panels.
+template <typename T>
 void forward(const ForwardArgs<T>& g, Range rows, Range columns) {
   if (rows.end <= rows.begin || columns.end <= columns.begin) return;
   const Tiles tiles(rows, ForwardTile::kMostRows);
   const int64_t first = columns.begin / kPanel<T>;
   const int64_t last = (columns.end + kPanel<T> - 1) / kPanel<T>;
-  const int64_t panel_bytes = g.in * kPanel<T> * int64_t{sizeof(T)};
-  const int64_t group = std::max<int64_t>(1, kPanelGroupBytes / std::max<int64_t>(1, panel_bytes));
   constexpr int64_t kLine = 64 / int64_t{sizeof(T)}, kCopied = kCopiedColumns + kLine;
   HWY_ALIGN T copied[ForwardTile::kMostRows * kCopied];
   const bool copies = g.in * int64_t{sizeof(T)} % kAliasBytes == 0 && last - first > 1;
+  const int64_t depth = copies ? std::min(g.in, kCopiedColumns) : g.in;
+  const int64_t panel_bytes = depth * kPanel<T> * int64_t{sizeof(T)};
+  const int64_t group = std::max<int64_t>(1, kPanelGroupBytes / std::max<int64_t>(1, panel_bytes));
   for (int64_t begin = first; begin < last; begin += group) {
     const int64_t end = std::min(begin + group, last);
-    for (int64_t tile = 0; tile < tiles.count; ++tile) {
-      const int64_t row = tiles.begin(tile), height = tiles.height(tile);
-      ForwardBlock<T> part{g, {0, 0}, g.w, 0, g.in};
-      do {
-        part.depth = {part.depth.end,
-                      copies ? std::min(part.depth.end + kCopiedColumns, g.in) : g.in};
-        for (int64_t m = 0; copies && m < height; ++m) {
-          std::copy_n(g.w + (row + m) * g.in + part.depth.begin, part.depth.end - part.depth.begin,
-                      copied + m * kCopied);
+    ForwardBlock<T> part{g, {0, 0}, g.w, 0, g.in};
+    do {
+      part.depth = {part.depth.end, std::min(part.depth.end + depth, g.in)};
+      for (int64_t tile = 0; tile < tiles.count; ++tile) {
+        const int64_t row = tiles.begin(tile), height = tiles.height(tile);
+        if (copies) {
+          copy_rows(part, row, height, copied, kCopied);
           part.block = copied;
           part.row = row;
           part.ld = kCopied;
         }
         for (int64_t panel = begin; panel < end; ++panel) {
+          if (copies && tile + 1 < tiles.count) {
+            const int64_t next = tiles.height(tile + 1), share = panel - begin;
+            prefetch_rows_of(part, tiles.begin(tile + 1) + next * share / (end - begin),
+                             tiles.begin(tile + 1) + next * (share + 1) / (end - begin));
+          }
           run_columns<ForwardTile, T>(part, row, height, panel, columns);
         }
-      } while (part.depth.end < g.in);
-    }
+      }
+    } while (part.depth.end < g.in);
   }
 }
 

@@ -89,6 +89,7 @@ KernelTable join_kernels();
 KernelTable rearrange_kernels();
 KernelTable unary_kernels();
 KernelTable gather_augment_kernels();
+KernelTable embedding_kernels();
 KernelTable dropout_kernels();
 KernelTable one_hot_conv_kernels();
 KernelTable signal_kernels();

@@ -35,6 +35,7 @@ KernelTable simd_kernels() {
                            simd::rearrange_kernels(),
                            simd::unary_kernels(),
                            simd::gather_augment_kernels(),
+                           simd::embedding_kernels(),
                            simd::dropout_kernels(),
                            simd::one_hot_conv_kernels(),
                            simd::signal_kernels(),

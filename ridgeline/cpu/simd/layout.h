@@ -39,12 +39,13 @@ constexpr size_t panel_elements(int64_t n, int64_t features) {
 }
 
 // The leading dimension for a batch-major matrix in scratch: whole cache lines, and never a
-// multiple of 4096 bytes, where all rows would map to the same few cache sets.
+// multiple of 512 bytes. The rows of a block of columns would otherwise map to a few of the 64 sets
+// of a first-level cache: at 1024 bytes, 64 rows of eight lines need 16 ways of half of the sets.
 template <typename T>
 constexpr int64_t padded_ld(int64_t features) {
   constexpr int64_t line = 64 / int64_t{sizeof(T)};
   const int64_t ld = (features + line - 1) / line * line;
-  return ld * int64_t{sizeof(T)} % 4096 == 0 ? ld + line : ld;
+  return ld * int64_t{sizeof(T)} % 512 == 0 ? ld + line : ld;
 }
 
 }  // namespace ridgeline::cpu::simd

@@ -69,12 +69,18 @@ void pack_left(const T* a, int64_t row_stride, int64_t depth_stride, int64_t row
   for_depth_blocks(depth, [&](Range part) HWY_ATTR {
     for (int64_t tile = tiles.begin; tile < tiles.end; ++tile) {
       T* to = packed + packed_at(count, tile, kTileRows, part);
-      for (int64_t k = part.begin; k < part.end; ++k) {
-        for (int64_t m = 0; m < kTileRows; ++m, ++to) {
-          const int64_t row = tile * kTileRows + m;
-          *to = row < rows ? a[row * row_stride + k * depth_stride] : T(0);
+      const int64_t first = tile * kTileRows, live = std::min<int64_t>(kTileRows, rows - first);
+      if (row_stride == 1) {
+        for (int64_t k = part.begin; k < part.end; ++k, to += kTileRows) {
+          pack_row<kTileRows>(a + k * depth_stride + first, live, to);
         }
+        continue;
       }
+      const T* from[kTileRows];
+      for (int64_t m = 0; m < kTileRows; ++m) {
+        from[m] = m < live ? a + (first + m) * row_stride : nullptr;
+      }
+      pack_rows<kTileRows>(from, depth_stride, part, to);
     }
   });
 }

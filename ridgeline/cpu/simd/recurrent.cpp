@@ -74,14 +74,13 @@ void pack(CellKind kind, int64_t H, const T* w, T* packed, Range tiles) {
     constexpr int kUnits = units_of(cell), kRows = kUnits * int(gates(cell));
     for_depth_blocks(H, [&](Range depth) {
       for (int64_t tile = tiles.begin; tile < tiles.end; ++tile) {
-        T* to = packed + packed_at(packed_count(H, kUnits), tile, kRows, depth);
-        const int64_t unit = tile * kUnits, units = std::min<int64_t>(kUnits, H - unit);
-        for (int64_t k = depth.begin; k < depth.end; ++k) {
-          for (int m = 0; m < kRows; ++m, ++to) {
-            const int64_t row = m / kUnits * H + unit + m % kUnits;
-            *to = m % kUnits < units ? w[row * H + k] : T(0);
-          }
+        const T* rows[kRows];
+        for (int m = 0; m < kRows; ++m) {
+          const int64_t unit = tile * kUnits + m % kUnits;
+          rows[m] = unit < H ? w + (m / kUnits * H + unit) * H : nullptr;
         }
+        pack_rows<kRows>(rows, 1, depth,
+                         packed + packed_at(packed_count(H, kUnits), tile, kRows, depth));
       }
     });
   });
@@ -93,10 +92,10 @@ void pack_transposed(CellKind cell, int64_t H, const T* w, T* packed, Range tile
     for (int64_t tile = tiles.begin; tile < tiles.end; ++tile) {
       T* to = packed + packed_at(packed_count(H, kGradUnits), tile, kGradUnits, depth);
       const int64_t unit = tile * kGradUnits, units = std::min<int64_t>(kGradUnits, H - unit);
-      for (int64_t k = depth.begin; k < depth.end; ++k) {
-        const int64_t row = recurrent_gate(cell, k / H) * H + k % H;
-        for (int64_t m = 0; m < kGradUnits; ++m, ++to)
-          *to = m < units ? w[row * H + unit + m] : T(0);
+      for (int64_t k = depth.begin; k < depth.end;) {
+        const int64_t gate = k / H, end = std::min(depth.end, (gate + 1) * H);
+        const T* from = w + (recurrent_gate(cell, gate) * H + k - gate * H) * H + unit;
+        for (; k < end; ++k, from += H, to += kGradUnits) pack_row<kGradUnits>(from, units, to);
       }
     }
   });

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "ridgeline/cpu/simd/depth-inl.h"
 #include "ridgeline/cpu/simd/gate-inl.h"
@@ -100,18 +101,27 @@ struct RnnStepTile {
     RIDGELINE_UNROLL
     for (int m = 0; m < kPartRows; ++m) {
       const int64_t u = (kFirst + m) % kUnits, gate = (kFirst + m) / kUnits;
-      const bool alone = starts && of_state_only(gate);
+      const bool alone = of_state_only(gate);
       const T bias = alone && a.bias_hn != nullptr && u < units ? a.bias_hn[unit + u] : T(0);
       RIDGELINE_UNROLL
-      for (int j = 0; j < kVectors; ++j) {
-        acc[m][j] =
-            alone || u >= units ? hn::Set(d, bias) : hn::LoadU(d, sum_at(gate, u) + j * lanes);
-      }
+      for (int j = 0; j < kVectors; ++j) acc[m][j] = hn::Set(d, starts ? bias : T(0));
+      // The products with the input are added at the end, when they have come from a far cache.
+      RIDGELINE_UNROLL
+      for (int j = 0; j < kVectors; ++j) hwy::Prefetch(sum_at(gate, u) + j * lanes);
     }
     accumulate<kPartRows, kVectors, Along::m, T>(
         depth.end - depth.begin,
         a.w + packed_at(packed_count(H, kUnits), tile, kRows, depth) + kFirst, kRows,
         a.h + (panel * H + depth.begin) * kPanel<T> + column, kPanel<T>, acc);
+    RIDGELINE_UNROLL
+    for (int m = 0; m < kPartRows; ++m) {
+      const int64_t u = (kFirst + m) % kUnits, gate = (kFirst + m) / kUnits;
+      if ((starts && of_state_only(gate)) || u >= units) continue;
+      RIDGELINE_UNROLL
+      for (int j = 0; j < kVectors; ++j) {
+        acc[m][j] = hn::Add(acc[m][j], hn::LoadU(d, sum_at(gate, u) + j * lanes));
+      }
+    }
     if (ends) return sums.store(kFirst, acc);
     RIDGELINE_UNROLL
     for (int m = 0; m < kPartRows; ++m) {

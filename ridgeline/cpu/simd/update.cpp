@@ -119,7 +119,35 @@ void adam(const AdamArgs<T>& args, Range elements) {
 }
 
 template <typename T>
-inline constexpr UpdateFunctions<T> kUpdateTable{sgd<T>, adam<T>};
+double squares(const T* of, int64_t count) {
+  const hn::ScalableTag<double> d;
+  const int64_t lanes = int64_t(hn::Lanes(d));
+  const auto load = [&](const T* from) HWY_ATTR {
+    if constexpr (sizeof(T) == 4) {
+      return hn::PromoteTo(d, hn::LoadU(hn::Rebind<float, decltype(d)>(), from));
+    } else {
+      return hn::LoadU(d, from);
+    }
+  };
+  constexpr int kChains = 4;  // independent sums, so that additions overlap
+  hn::Vec<decltype(d)> sums[kChains];
+  for (auto& sum : sums) sum = hn::Zero(d);
+  int64_t i = 0;
+  for (; i + kChains * lanes <= count; i += kChains * lanes) {
+#pragma GCC unroll 4
+    for (int c = 0; c < kChains; ++c) {
+      const auto v = load(of + i + c * lanes);
+      sums[c] = hn::MulAdd(v, v, sums[c]);
+    }
+  }
+  double rest = 0;
+  for (; i < count; ++i) rest += double(of[i]) * double(of[i]);
+  return rest + hn::GetLane(hn::SumOfLanes(
+                    d, hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3]))));
+}
+
+template <typename T>
+inline constexpr UpdateFunctions<T> kUpdateTable{sgd<T>, adam<T>, squares<T>};
 
 }  // namespace update
 

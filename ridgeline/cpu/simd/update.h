@@ -58,6 +58,7 @@ template <typename T>
 struct UpdateFunctions {
   void (*sgd)(const SgdArgs<T>&, Range elements);
   void (*adam)(const AdamArgs<T>&, Range elements);
+  double (*squares)(const T* of, int64_t count);  // their sum
 };
 
 template <typename T>

@@ -125,13 +125,7 @@ std::unique_ptr<Step> prepare_global_norm(const GlobalNorm& op, const Binding& b
                     &pool = cpu_runtime(binding.runtime()).pool()] {
     pool.share(int64_t(blocks.size()), 1, 1, [&](Range part) {
       for (int64_t b = part.begin; b < part.end; ++b) {
-        const Block& block = blocks[size_t(b)];
-        double lanes[8]{};  // independent sums, so that additions overlap
-        for (int64_t i = 0; i < block.count; ++i) {
-          lanes[i % 8] += double(block.data[i]) * double(block.data[i]);
-        }
-        sums[b] = ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
-                  ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+        sums[b] = update_functions<T>().squares(blocks[size_t(b)].data, blocks[size_t(b)].count);
       }
     });
     double sum = 0;
