@@ -19,7 +19,7 @@ struct GpuInfo {
   std::string refusal;  // why this build cannot use it; empty if it can
 };
 
-// What is known about the GPUs of this machine. CUDA is not touched before the first call.
+// The GPUs of this machine. CUDA is not touched before the first call.
 struct GpuReport {
   std::vector<GpuInfo> gpus;
   // Why there is no GPU (no driver, an old driver, no device); otherwise empty.

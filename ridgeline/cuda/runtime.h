@@ -30,8 +30,8 @@ class CudaRuntime final : public Runtime {
   int architecture() const override { return architecture_; }
   // cuBLASLt, opened on first use.
   const CublasLt& cublaslt() const;
-  // What collectives need, once connect_ranks() was called on all ranks of set_ranks(); otherwise
-  // null.
+  // Returns what collectives need, once connect_ranks() was called on all ranks of set_ranks();
+  // otherwise null.
   Collectives* collectives() const { return collectives_.get(); }
   void connect_ranks() override;
   const Cudnn& cudnn() const;

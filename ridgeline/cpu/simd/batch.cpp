@@ -15,12 +15,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
 namespace batch {
-namespace hn = hwy::HWY_NAMESPACE;
-
-template <typename T>
-using Tag = hn::ScalableTag<T>;
-template <typename T>
-using Vec = hn::Vec<Tag<T>>;
 
 // Transposes a 16-byte square of T: 4 x 4 floats or 2 x 2 doubles.
 #if HWY_TARGET == HWY_SCALAR

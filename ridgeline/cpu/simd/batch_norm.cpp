@@ -9,16 +9,11 @@
 #define HWY_TARGET_INCLUDE "ridgeline/cpu/simd/batch_norm.cpp"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "ridgeline/cpu/simd/math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
 namespace batch_norm {
-namespace hn = hwy::HWY_NAMESPACE;
-
-template <typename T>
-using Tag = hn::ScalableTag<T>;
-template <typename T>
-using Vec = hn::Vec<Tag<T>>;
 
 // The channels that are normalised together. A lane holds a channel if channels are single numbers
 // (kFlat); otherwise all lanes hold numbers of one channel.

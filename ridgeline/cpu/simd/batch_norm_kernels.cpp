@@ -4,12 +4,6 @@
 namespace ridgeline::cpu::simd {
 namespace {
 
-template <typename Op>
-Cover covers_batch_norm(const RemainingOps& rest) {
-  const std::string reason = refuses(rest, &Op::x);
-  return reason.empty() ? Cover::of(1) : Cover::no(reason);
-}
-
 // Divides the channels over the threads. Threads must not write the same line of flat results.
 template <typename T, typename Args, typename F>
 void share_channels(ThreadPool& pool, const Args& args, F f) {
@@ -68,15 +62,8 @@ std::unique_ptr<Step> prepare_grad(const Span& span, const Binding& binding) {
 }  // namespace
 
 KernelTable batch_norm_kernels() {
-  Kernel norm;
-  norm.name = "cpu.batch_norm.simd";
-  norm.covers = covers_batch_norm<BatchNorm>;
-  norm.prepare = prepare_norm;
-  Kernel grad;
-  grad.name = "cpu.batch_norm_grad.simd";
-  grad.covers = covers_batch_norm<BatchNormGrad>;
-  grad.prepare = prepare_grad;
-  return computing_in(kFloatAndDouble, {norm, grad});
+  return computing_in(kFloatAndDouble, {one_op_kernel(&BatchNorm::x, prepare_norm),
+                                        one_op_kernel(&BatchNormGrad::x, prepare_grad)});
 }
 
 }  // namespace ridgeline::cpu::simd

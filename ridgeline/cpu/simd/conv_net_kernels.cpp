@@ -22,7 +22,7 @@ constexpr double kLeastFlops = 2e6;
 // Images a thread must have before threads take images of their own.
 constexpr int64_t kImagesPerThread = 4;
 
-// Where the images of a value lie in the memory of a team of threads.
+// The place of a value's images in the memory of a team of threads.
 struct Place {
   Image image;
   int64_t down = 0, right = 0;  // of the border

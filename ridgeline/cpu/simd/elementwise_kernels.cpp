@@ -90,19 +90,6 @@ std::unique_ptr<Step> prepare_gather(const Span& span, const Binding& binding) {
   });
 }
 
-template <typename Op>
-Kernel elementwise_kernel(std::string name, const Value Op::*typed,
-                          std::unique_ptr<Step> (*prepare)(const Span&, const Binding&)) {
-  Kernel kernel;
-  kernel.name = std::move(name);
-  kernel.covers = [typed](const RemainingOps& rest) {
-    const std::string reason = refuses(rest, typed);
-    return reason.empty() ? Cover::of(1) : Cover::no(reason);
-  };
-  kernel.prepare = prepare;
-  return kernel;
-}
-
 }  // namespace
 
 KernelTable elementwise_kernels() {
@@ -110,12 +97,9 @@ KernelTable elementwise_kernels() {
   gather.name = "cpu.gather.simd";
   gather.covers = covers_gather;
   gather.prepare = prepare_gather;
-  return computing_in(
-      kFloatAndDouble,
-      {gather,
-       elementwise_kernel<Activation>("cpu.activation.simd", &Activation::x, prepare_activation),
-       elementwise_kernel<ActivationGrad>("cpu.activation_grad.simd", &ActivationGrad::dy,
-                                          prepare_activation_grad)});
+  return computing_in(kFloatAndDouble,
+                      {gather, one_op_kernel(&Activation::x, prepare_activation),
+                       one_op_kernel(&ActivationGrad::dy, prepare_activation_grad)});
 }
 
 }  // namespace ridgeline::cpu::simd

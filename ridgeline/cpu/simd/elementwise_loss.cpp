@@ -14,11 +14,6 @@ HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
 namespace elementwise_loss {
 
-template <typename T>
-using Tag = hn::ScalableTag<T>;
-template <typename T>
-using Vec = hn::Vec<Tag<T>>;
-
 // Returns the losses of a vector of elements; `slope` becomes their derivatives by x. NaN stays
 // NaN.
 template <ElementFn kFn, typename T>

@@ -21,11 +21,6 @@ void augment_row(const uint8_t* from, int64_t width, int64_t right, bool flip,
   }
 }
 
-Cover covers_gather_augment(const RemainingOps& rest) {
-  const std::string reason = refuses(rest, &GatherAugment::y);
-  return reason.empty() ? Cover::of(1) : Cover::no(reason);
-}
-
 std::unique_ptr<Step> prepare_gather_augment(const Span& span, const Binding& binding) {
   const auto& op = span.get<GatherAugment>(0);
   return with_type(op.y.dtype, [&](auto zero) -> std::unique_ptr<Step> {
@@ -63,11 +58,7 @@ std::unique_ptr<Step> prepare_gather_augment(const Span& span, const Binding& bi
 }  // namespace
 
 KernelTable gather_augment_kernels() {
-  Kernel kernel;
-  kernel.name = "cpu.gather_augment.simd";
-  kernel.covers = covers_gather_augment;
-  kernel.prepare = prepare_gather_augment;
-  return computing_in(kFloatAndDouble, {kernel});
+  return computing_in(kFloatAndDouble, {one_op_kernel(&GatherAugment::y, prepare_gather_augment)});
 }
 
 }  // namespace ridgeline::cpu::simd

@@ -62,24 +62,12 @@ std::unique_ptr<Step> prepare_concat(const Span& span, const Binding& binding) {
   });
 }
 
-template <typename Op>
-Kernel join_kernel(std::unique_ptr<Step> (*prepare)(const Span&, const Binding&)) {
-  Kernel kernel;
-  kernel.name = fmt::format("cpu.{}.simd", Op::kName);
-  kernel.covers = [](const RemainingOps& rest) {
-    const std::string reason = refuses(rest, &Op::y);
-    return reason.empty() ? Cover::of(1) : Cover::no(reason);
-  };
-  kernel.prepare = prepare;
-  return kernel;
-}
-
 }  // namespace
 
 KernelTable join_kernels() {
-  return computing_in(kFloatAndDouble,
-                      {join_kernel<Add>(prepare_add), join_kernel<Multiply>(prepare_multiply),
-                       join_kernel<Concat>(prepare_concat)});
+  return computing_in(kFloatAndDouble, {one_op_kernel(&Add::y, prepare_add),
+                                        one_op_kernel(&Multiply::y, prepare_multiply),
+                                        one_op_kernel(&Concat::y, prepare_concat)});
 }
 
 }  // namespace ridgeline::cpu::simd

@@ -74,6 +74,20 @@ std::string refuses(const RemainingOps& rest, const Value Op::*typed) {
   return {};
 }
 
+// Returns the kernel cpu.<op>.simd of one op, which takes it unless refuses() has a reason.
+template <typename Op>
+Kernel one_op_kernel(const Value Op::*typed,
+                     std::unique_ptr<Step> (*prepare)(const Span&, const Binding&)) {
+  Kernel kernel;
+  kernel.name = fmt::format("cpu.{}.simd", Op::kName);
+  kernel.covers = [typed](const RemainingOps& rest) {
+    const std::string reason = refuses(rest, typed);
+    return reason.empty() ? Cover::of(1) : Cover::no(reason);
+  };
+  kernel.prepare = prepare;
+  return kernel;
+}
+
 // The kernels of each family; each family has one file.
 KernelTable conv_kernels();
 Kernel pool_sparse_grad_kernel();  // part of conv_kernels

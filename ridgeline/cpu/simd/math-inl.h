@@ -20,6 +20,11 @@ HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+template <typename T>
+using Tag = hn::ScalableTag<T>;
+template <typename T>
+using Vec = hn::Vec<Tag<T>>;
+
 // exp(x) for x <= 0; NaN stays NaN, which Highway's function turns into zero.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exp_negative(D d, V x) {

@@ -9,16 +9,11 @@
 #define HWY_TARGET_INCLUDE "ridgeline/cpu/simd/panel_norm.cpp"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "ridgeline/cpu/simd/math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
 namespace panel_norm {
-namespace hn = hwy::HWY_NAMESPACE;
-
-template <typename T>
-using Tag = hn::ScalableTag<T>;
-template <typename T>
-using Vec = hn::Vec<Tag<T>>;
 
 // The place of (sample, feature) in panels of that many features.
 template <typename T>

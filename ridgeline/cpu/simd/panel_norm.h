@@ -35,14 +35,14 @@ struct PanelNormGradArgs {
   bool add = false;   // adds to dgamma and dbeta
 };
 
-// What some features contribute to the moments of each sample, for whole panels.
+// The contribution of some features to the moments of each sample, for whole panels.
 struct PanelMoments {
   double* mean;     // of these features; 0 if not centred
   double* squares;  // the sum of the squares about it
   bool centred = true;
 };
 
-// Of each sample, for whole panels: sums or means of g and g * xhat, where g = dy * gamma and
+// Sums or means of g and g * xhat for each sample of whole panels, where g = dy * gamma and
 // xhat = (x - mean) * rstd.
 template <typename T>
 struct PanelSlopes {

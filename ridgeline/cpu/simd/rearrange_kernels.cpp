@@ -213,29 +213,15 @@ std::unique_ptr<Step> prepare_select_grad(const Span& span, const Binding& bindi
   });
 }
 
-template <typename Op>
-Kernel rearrange_kernel(const Value Op::*typed,
-                        std::unique_ptr<Step> (*prepare)(const Span&, const Binding&)) {
-  Kernel kernel;
-  kernel.name = fmt::format("cpu.{}.simd", Op::kName);
-  kernel.covers = [typed](const RemainingOps& rest) {
-    const std::string reason = refuses(rest, typed);
-    return reason.empty() ? Cover::of(1) : Cover::no(reason);
-  };
-  kernel.prepare = prepare;
-  return kernel;
-}
-
 }  // namespace
 
 KernelTable rearrange_kernels() {
-  return computing_in(
-      kFloatAndDouble,
-      {rearrange_kernel(&Pad::y, prepare_pad), rearrange_kernel(&Transpose::y, prepare_transpose),
-       rearrange_kernel(&SelectTimestep::y, prepare_select),
-       rearrange_kernel(&SelectTimestepGrad::dx, prepare_select_grad),
-       rearrange_kernel(&Upsample::y, prepare_upsample),
-       rearrange_kernel(&UpsampleGrad::dx, prepare_upsample_grad)});
+  return computing_in(kFloatAndDouble, {one_op_kernel(&Pad::y, prepare_pad),
+                                        one_op_kernel(&Transpose::y, prepare_transpose),
+                                        one_op_kernel(&SelectTimestep::y, prepare_select),
+                                        one_op_kernel(&SelectTimestepGrad::dx, prepare_select_grad),
+                                        one_op_kernel(&Upsample::y, prepare_upsample),
+                                        one_op_kernel(&UpsampleGrad::dx, prepare_upsample_grad)});
 }
 
 }  // namespace ridgeline::cpu::simd

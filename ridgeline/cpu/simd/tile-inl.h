@@ -21,11 +21,6 @@ namespace hn = hwy::HWY_NAMESPACE;
 constexpr bool kManyRegisters = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64;
 constexpr int kTileRows = kManyRegisters ? 8 : HWY_TARGET == HWY_SCALAR ? 2 : 6;
 
-template <typename T>
-using Tag = hn::ScalableTag<T>;
-template <typename T>
-using Vec = hn::Vec<Tag<T>>;
-
 // The layout of the broadcast operand's element (m, k): rows `lda` apart along m, or along k.
 enum class Along { k, m };
 

@@ -9,16 +9,11 @@
 #define HWY_TARGET_INCLUDE "ridgeline/cpu/simd/update.cpp"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "ridgeline/cpu/simd/math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
 namespace update {
-namespace hn = hwy::HWY_NAMESPACE;
-
-template <typename T>
-using Tag = hn::ScalableTag<T>;
-template <typename T>
-using Vec = hn::Vec<Tag<T>>;
 
 // Loads and stores a vector: all of it, or its first lanes. Masked stores take a dozen cycles each
 // on some CPUs, so only the last vector of a range uses them.

@@ -16,11 +16,6 @@ HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
 namespace weighted_xent {
 
-template <typename T>
-using Tag = hn::ScalableTag<T>;
-template <typename T>
-using Vec = hn::Vec<Tag<T>>;
-
 // Calls f(first class, mask of existing classes) for each vector of a row.
 template <typename T, class F>
 HWY_INLINE void for_classes(int64_t classes, F f) {

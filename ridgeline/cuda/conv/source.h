@@ -4,7 +4,7 @@
 
 namespace ridgeline::cuda {
 
-// Where a kernel's images come from: floats x[n, ...] in the kernel's type or, with `set`, bytes of
+// The images that a kernel reads: floats x[n, ...] in the kernel's type or, with `set`, bytes of
 // a resident set in the order of a Gather (ops/gather.h), which are scaled as they are read.
 struct ImageSource {
   const void* x = nullptr;

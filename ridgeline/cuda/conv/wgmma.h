@@ -57,7 +57,7 @@ const char* refuse_pooled_grad_x_wgmma(const ImplicitShape& shape, size_t width,
 cudaError_t launch_pooled_grad_x_wgmma(const ImplicitGradsArgs<float>& args,
                                        const void* packed_filters, cudaStream_t stream);
 
-// Where the kernel that computes dx stores the output's gradient.
+// The kernel that computes dx stores the output's gradient here.
 template <typename T>
 struct PooledGradInput {
   OutputGrad<T> dy;  // dy.a is not null

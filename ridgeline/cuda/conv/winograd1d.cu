@@ -237,8 +237,8 @@ __device__ __forceinline__ void tile_outputs(const float* from, int stride, int 
   for (int j = 0; j < 4; ++j) y[j] += bias;
 }
 
-// What a block stores: sums [split][point][row, strip][channel][tile] of channels o0 .. o0 + count
-// of an image.
+// A block stores sums [split][point][row, strip][channel][tile] of channels o0 .. o0 + count of an
+// image.
 struct Winograd1dOutput {
   const ImplicitArgs<float>& args;
   const Winograd1dShape& s;

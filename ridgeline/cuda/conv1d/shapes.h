@@ -4,7 +4,7 @@
 
 #include "ridgeline/ops/op.h"
 
-// What kernels over signals (images of height 1) require of their ops.
+// Kernels over signals (images of height 1) make these demands on their ops.
 namespace ridgeline::cuda {
 
 inline bool is_row(const Image& image) { return image.h == 1; }

@@ -74,7 +74,7 @@ struct Conv1dWork {
   bool relu;
 };
 
-// What to load next: one thread's view of both rings.
+// One thread's view of both rings: what it loads next.
 template <typename T, typename Tile>
 struct Conv1dLoads {
   const CUtensorMap *map_x, *map_w;

@@ -11,7 +11,7 @@ struct CUevent_st;
 
 namespace ridgeline::cuda {
 
-// What a GPU's collectives need beside the stream of its other work: a second stream, so that they
+// A GPU's collectives need more than the stream of its other work: a second stream, so that they
 // overlap with computation, events between the two, and NCCL if every rank has a GPU of its own.
 // The library is opened at run time; `refusal` says why it cannot be used.
 class Collectives {

@@ -24,7 +24,7 @@ std::string refuse(const RemainingOps& rest, const MlpStepOps& step) {
 }
 
 // Offsets in the workspace.
-struct Fp16SplitLayout : StepWorkspace {
+struct Fp16SplitLayout : StepLayout {
   Fp16SplitLayout(const MlpStepOps& step, Precision precision) : terms(terms_of(precision)) {
     const Linear &op = *step.layers[0].linear, &top = *step.layers[1].linear;
     const size_t n = size_t(op.n()), in = size_t(op.in()), out = size_t(op.out());

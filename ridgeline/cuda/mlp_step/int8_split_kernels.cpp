@@ -22,7 +22,7 @@ std::string refuse(const RemainingOps& rest, const MlpStepOps& step) {
 
 // Offsets in the workspace.
 template <typename T>
-struct Int8SplitLayout : StepWorkspace {
+struct Int8SplitLayout : StepLayout {
   explicit Int8SplitLayout(const MlpStepOps& step) {
     const Linear &op = *step.layers[0].linear, &top = *step.layers[1].linear;
     const size_t n = size_t(op.n()), in = size_t(op.in()), out = size_t(op.out());

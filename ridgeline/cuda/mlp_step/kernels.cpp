@@ -35,8 +35,8 @@ std::string refuse(const RemainingOps& rest, const MlpStepOps& step) {
 }
 
 // The structure of a step: how each product is computed, and the offsets in the workspace.
-struct StepLayout : StepWorkspace {
-  StepLayout(const MlpStepOps& step, Precision precision) {
+struct TileStepLayout : StepLayout {
+  TileStepLayout(const MlpStepOps& step, Precision precision) {
     const DType dtype = step.inputs->y.dtype;
     const TileMath math = tile_math(precision, dtype);
     const size_t width = size_of(dtype);
@@ -76,13 +76,13 @@ struct StepLayout : StepWorkspace {
 Cover covers(const RemainingOps& rest) {
   const MlpStepOps step = match_mlp_step(rest);
   if (std::string reason = refuse(rest, step); !reason.empty()) return Cover::no(reason);
-  return step_cover(step, StepLayout(step, rest.program.precision));
+  return step_cover(step, TileStepLayout(step, rest.program.precision));
 }
 
 template <typename T>
 class MlpTileStep final : public MlpWholeStep {
  public:
-  MlpTileStep(const MlpStepOps& step, const StepLayout& layout, Precision precision,
+  MlpTileStep(const MlpStepOps& step, const TileStepLayout& layout, Precision precision,
               const Binding& binding)
       : MlpWholeStep(step, layout.counters + 1, binding), layout_(layout) {
     memory_ = {at<std::byte>(layout_.shared), counters() + 1};
@@ -200,7 +200,7 @@ class MlpTileStep final : public MlpWholeStep {
     }
   }
 
-  StepLayout layout_;
+  TileStepLayout layout_;
   TileMemory memory_;
   GatherArgs gather_;
   std::vector<LinearArgs<T>> forward_;
@@ -213,7 +213,7 @@ class MlpTileStep final : public MlpWholeStep {
 
 std::unique_ptr<Step> prepare(const Span& span, const Binding& binding) {
   const MlpStepOps step = match_mlp_step({span.program, span.begin, binding.runtime()});
-  const StepLayout layout(step, span.program.precision);
+  const TileStepLayout layout(step, span.program.precision);
   if (step.inputs->y.dtype == DType::fp64) {
     return std::make_unique<MlpTileStep<double>>(step, layout, span.program.precision, binding);
   }

@@ -1,34 +1,29 @@
 #pragma once
 
-#include "ridgeline/core/buffer.h"
 #include "ridgeline/cuda/captured_step.h"
 #include "ridgeline/cuda/kernel.h"
 #include "ridgeline/cuda/mlp_step/head.h"
 #include "ridgeline/cuda/plain/gather.h"
 #include "ridgeline/cuda/tile/product.h"
+#include "ridgeline/cuda/workspace.h"
 
 // Helpers of the kernels that run a whole training step of a perceptron as several launches.
 namespace ridgeline::cuda {
 
-// Offsets of the slices of a workspace; each starts at a multiple of kBlock.
-struct StepWorkspace {
-  static constexpr size_t kBlock = 256;
-  size_t bytes = 0;  // of the whole workspace
+// Offsets of the slices of a workspace.
+struct StepLayout {
+  WorkspaceSlices slices;
   HeadLayout head;
 
-  size_t take(size_t size) {
-    const size_t begin = bytes;
-    bytes += align_up(size, kBlock);
-    return begin;
-  }
+  size_t take(size_t bytes) { return slices.take_offset(bytes); }
 };
 
 // The cover of a matched step that uses this workspace.
-inline Cover step_cover(const MlpStepOps& step, const StepWorkspace& layout) {
+inline Cover step_cover(const MlpStepOps& step, const StepLayout& layout) {
   if (layout.head.parts == 0) return Cover::no("the last layer does not fit on chip");
   Cover cover = Cover::of(step.ops);
   cover.skips = step.inside;
-  cover.workspace = layout.bytes + StepWorkspace::kBlock;  // kBlock: to align the start
+  cover.workspace = layout.slices.total();
   return cover;
 }
 
@@ -47,7 +42,7 @@ class MlpWholeStep : public CapturedStep {
   MlpWholeStep(const MlpStepOps& step, int counters, const Binding& binding)
       : CapturedStep(binding, describe(step)),
         base_(reinterpret_cast<std::byte*>(
-            align_up(reinterpret_cast<uintptr_t>(binding.workspace()), StepWorkspace::kBlock))),
+            WorkspaceSlices::aligned(reinterpret_cast<uintptr_t>(binding.workspace())))),
         counters_(binding.runtime(), counters) {}
 
  protected:

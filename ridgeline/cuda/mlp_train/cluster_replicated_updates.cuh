@@ -123,7 +123,7 @@ class ClusterReplicatedUpdates : public ClusterReplicatedState<T, kHidden, kMast
     return reinterpret_cast<float2*>(master(l) + out * kReplicatedUnits + in + 8 * (i >> 1) +
                                      2 * t_);
   }
-  // What remains of a weight after decay; without decay, all of it.
+  // Returns what remains of a weight after decay; without decay, all of it.
   static __device__ float kept(float2 rate, float w) { return kDecays ? rate.x * w : w; }
 
   // The last layer: a warp has 16 units of its inputs.

@@ -4,7 +4,7 @@
 
 namespace ridgeline::cuda {
 
-// What the SGD updates of one step share. Pointers are to device memory.
+// The SGD updates of one step share these settings. Pointers are to device memory.
 struct SgdSettings {
   const double* lr = nullptr;          // [repeats]
   const int32_t* tick = nullptr;       // [1]

@@ -17,7 +17,7 @@ BatchParallelLayout backward_layout(const RnnGrad& op) {
   return batch_parallel_backward_layout(cell_of(s.cell), planes_of(op.dy.dtype), int(s.hidden));
 }
 
-// What the product of x needs unless the blocks take x themselves.
+// The memory of the product of x, which is needed unless the blocks take x themselves.
 struct InputMemory {
   void *from_x = nullptr, *scratch = nullptr;
   InputMemory(const Rnn& op, const BatchParallelLayout& layout, const RowProduct& product,

@@ -10,7 +10,7 @@
 #include "ridgeline/cuda/recurrent/batch_parallel_mma.cuh"
 #include "ridgeline/cuda/recurrent/exchange.cuh"
 
-// What both directions of a batch-parallel pass share. Product is one of batch_parallel_mma.cuh,
+// Both directions of a batch-parallel pass share this. Product is one of batch_parallel_mma.cuh,
 // batch_parallel_cluster_mma.cuh or batch_parallel_fma.cuh; each of its threads applies the gates
 // of one unit and sample, or of none.
 namespace ridgeline::cuda::recurrent {

@@ -46,7 +46,7 @@ __device__ inline A next_state(const A* gates, A h, A& c) {
   }
 }
 
-// What the backward pass of a unit reads: the reserve, y, and the state before the timestep (h for
+// The backward pass of a unit reads these: the reserve, y, and the state before the timestep (h for
 // gru, c for lstm).
 template <typename A>
 struct UnitSaved {

@@ -50,7 +50,7 @@ struct Ops {
            rnn_grad_w->y.id == rnn->y.id && rnn_grad_w->h0.id == rnn->h0.id &&
            rnn_grad_w->gate_gradients.id == rnn_grad->gate_gradients.id;
   }
-  // What no op but these reads.
+  // Returns the values that no op but these reads.
   Values inside() const { return {select->y, linear->y, grad->dx, grad_x->dx, select_grad->dx}; }
 };
 

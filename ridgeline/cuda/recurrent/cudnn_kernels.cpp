@@ -170,7 +170,7 @@ cudaError_t copy_parts(const std::vector<Part>& parts, bool to_library, cudaStre
   return cudaSuccess;
 }
 
-// What both kinds of kernels need.
+// Both kinds of kernels prepare this.
 struct Prepared {
   std::shared_ptr<CudnnRnn> layer;
   Memory memory;

@@ -27,7 +27,8 @@ class CudnnRnn {
   size_t scratch_bytes() const { return scratch_bytes_; }
   size_t reserve_bytes() const { return reserve_bytes_; }  // 0 unless training
 
-  // Where cuDNN stores the weights and bias of a product: those of x by gate, then those of h.
+  // The places of a product's weights and bias in cuDNN's memory: those of x by gate, then those of
+  // h.
   struct Place {
     void *matrix = nullptr, *bias = nullptr;
   };

@@ -53,7 +53,7 @@ struct Handed {
   using Math = FastMath;
   static constexpr int kPlanes = 1;
   static __device__ void take_apart(float v, float (&planes)[1]) { planes[0] = v; }
-  // Both values rounded to T.
+  // Returns both values rounded to T.
   static __device__ float2 rounded(float2 v) { return Pair<T>::unpack(Pair<T>::pack(v.x, v.y)); }
 };
 // An fp32 value is the sum of three bf16 values; this is exact for values above 2^-110. Infinities

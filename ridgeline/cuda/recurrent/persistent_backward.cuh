@@ -50,7 +50,7 @@ class BackwardPass {
   // of a cluster agree.
   __device__ bool has_samples() const { return at_.samples > 0; }
 
-  // What the blocks that share a sum exchange.
+  // Returns what the blocks that share a sum exchange.
   __device__ auto shared_sums() const {
     const int units = min(kUnits, Product::kRows - rank_ * kUnits);
     if constexpr (kThroughL2) {

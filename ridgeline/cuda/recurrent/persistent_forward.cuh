@@ -96,7 +96,7 @@ class ForwardPass {
   struct Biases {
     float of_x[2][kGates], of_h[2][kGates];
   };
-  // What a thread works on in an iteration.
+  // A thread works on one of these in an iteration.
   struct Sample {
     float h[2], c[2];
     float gates[2][4];  // initially the sums with x, biases added

@@ -93,7 +93,7 @@ inline int units_for(int hidden, int sms) {
   return units + units % 2;
 }
 
-// What a layout's shared memory holds beside the product's own part, in bytes.
+// The shared memory of a layout beside the product's own part, in bytes.
 struct SharedNeeds {
   int state_floats;     // floats that a thread keeps per sample
   size_t fetched;       // what a thread reads for a pair of units in an iteration

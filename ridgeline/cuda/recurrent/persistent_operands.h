@@ -88,7 +88,7 @@ inline std::string refuse_forward(const Rnn& op) {
   return reason;
 }
 
-// What a direction of a layer reads and writes, except for its workspace.
+// Returns what a direction of a layer reads and writes, except for its workspace.
 template <typename T>
 PersistentForward<T> forward_args(const Rnn& op, int64_t d, const Binding& binding) {
   const RnnWeights& w = op.weights[size_t(d)];

@@ -8,7 +8,7 @@ namespace {
 
 using namespace recurrent;
 
-// What computes the products, and which of cuBLASLt's proposals.
+// The library that computes the products, and which of cuBLASLt's proposals it takes.
 struct Choice {
   Multiplier by;
   int proposal;

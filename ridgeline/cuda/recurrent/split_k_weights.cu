@@ -230,8 +230,8 @@ class Tile {
                  "r"(word.z), "r"(word.w)
                  : "memory");
   }
-  // Where a row of the weights' gradients is in the gate gradients: a GRU's last gate has a vector
-  // of its own for h.
+  // Returns the place of a row of the weights' gradients in the gate gradients: a GRU's last gate
+  // has a vector of its own for h.
   __device__ int column_of(int m) const {
     const int hidden = args_.sequence.hidden;
     return of_ == Of::h && args_.cell == Cell::gru && m >= 2 * hidden ? m + hidden : m;

@@ -13,7 +13,7 @@ namespace ridgeline::cuda::recurrent {
 
 constexpr int kSplitTile = 64, kMostSplits = 8;
 
-// What the head of a classifier leaves for each sample.
+// The head of a classifier leaves this for each sample.
 struct SampleScore {
   double loss;
   int32_t correct;
