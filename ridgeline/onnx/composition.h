@@ -17,60 +17,27 @@ class Composition {
 
   explicit Composition(Importer& in) : in_(in), whole_(in.node()) {}
 
-  std::string add(const char* op, std::vector<std::string> inputs, Attributes attributes = {}) {
-    return import(op, std::move(inputs), std::move(attributes), next());
-  }
+  std::string add(const char* op, std::vector<std::string> inputs, Attributes attributes = {});
   // The last node, whose output is that of the whole.
   void finish(const char* op, std::vector<std::string> inputs, Attributes attributes = {},
-              size_t output = 0) {
-    import(op, std::move(inputs), std::move(attributes), whole_.outputs[output]);
-  }
+              size_t output = 0);
 
-  std::string constant(ConstantPtr value) {
-    const std::string name = next();
-    in_.name_constant(name, std::move(value));
-    return name;
-  }
-  std::string number(double value) { return constant(make_floats({}, {float(value)})); }
-  std::string integers(std::vector<int64_t> values) {
-    const auto count = int64_t(values.size());
-    return constant(make_ints({count}, std::move(values)));
-  }
-  std::string transpose(const std::string& x, std::vector<int64_t> perm) {
-    return add("Transpose", {x}, {{"perm", list(std::move(perm))}});
-  }
+  std::string constant(ConstantPtr value);
+  std::string number(double value);
+  std::string integers(std::vector<int64_t> values);
+  std::string transpose(const std::string& x, std::vector<int64_t> perm);
 
-  static Attribute list(std::vector<int64_t> values) {
-    Attribute made;
-    made.ints = std::move(values);
-    return made;
-  }
-  static Attribute integer(int64_t value) {
-    Attribute made;
-    made.i = value;
-    return made;
-  }
+  static Attribute list(std::vector<int64_t> values);
+  static Attribute integer(int64_t value);
 
   const std::vector<int64_t>& dims(const std::string& name) const {
     return in_.activation_named(name)->view.dims;
   }
 
  private:
-  // No other composition has the name, not even one within this or around it.
-  std::string next() { return whole_.outputs[0] + "/" + std::to_string(in_.next_number()); }
-
+  std::string next();
   std::string import(const char* op, std::vector<std::string> inputs, Attributes attributes,
-                     const std::string& output) {
-    Node node;
-    node.op = op;
-    node.domain = find_operator("", op) == nullptr ? kFused : "";
-    node.name = whole_.name;
-    node.inputs = std::move(inputs);
-    node.outputs = {output};
-    node.attributes = std::move(attributes);
-    in_.import_inner(node);
-    return output;
-  }
+                     const std::string& output);
 
   Importer& in_;
   const Node& whole_;
