@@ -32,7 +32,7 @@ enum class Measurement : int64_t { kernel, conversion, whole, finished };
 
 struct MeasurementRequest {
   Measurement what = Measurement::finished;
-  int64_t kernel = 0, begin = 0, end = 0, converted = -1, to_bytes = 0;
+  int64_t kernel = 0, begin = 0, end = 0, converted = -1, to_bytes = 0, from_bytes = 0;
 };
 
 // One rank's side of the measurements: it looks up the root's `choice` in its own program.
@@ -60,9 +60,16 @@ class Bench {
 
   double conversion(const MeasurementRequest& request, const std::string& from,
                     const std::string& to) {
-    const Choice choice{
-        &table_[size_t(request.kernel)], 0, 0, {}, 0, ValueId(request.converted), from, to,
-        size_t(request.to_bytes)};
+    const Choice choice{&table_[size_t(request.kernel)],
+                        0,
+                        0,
+                        {},
+                        0,
+                        ValueId(request.converted),
+                        from,
+                        to,
+                        size_t(request.to_bytes),
+                        size_t(request.from_bytes)};
     return ranks_.reduce(stopwatch_.kernel(choice), Reduce::max);
   }
 
@@ -126,7 +133,8 @@ class JointStopwatch final : public Stopwatch {
                                int64_t(choice.begin),
                                int64_t(choice.end),
                                choice.converted,
-                               int64_t(choice.to_bytes)};
+                               int64_t(choice.to_bytes),
+                               int64_t(choice.from_bytes)};
     ranks_.from_root(request);
     double seconds = 0;
     if (choice.converted < 0) {

@@ -100,8 +100,9 @@ class Walker {
     }
     for (const auto& candidates : options.at) {
       for (const Candidate& candidate : candidates) {
-        for (const FormatUse& use : candidate.cover.writes) {
-          written_bytes_[{use.value, use.format}] = use.bytes;
+        // A conversion may read a format that only another conversion writes, for a reader.
+        for (const auto* uses : {&candidate.cover.reads, &candidate.cover.writes}) {
+          for (const FormatUse& use : *uses) format_bytes_[{use.value, use.format}] = use.bytes;
         }
       }
     }
@@ -160,8 +161,7 @@ class Walker {
       for (const Kernel* kernel : options_.conversions) {
         if (!kernel->converts(value, from, wanted)) continue;
         Choice choice{kernel, 0, 0, {}, 0, value.id, from, wanted, use != nullptr ? use->bytes : 0};
-        const auto written = written_bytes_.find({value.id, from});
-        choice.from_bytes = written == written_bytes_.end() ? 0 : written->second;
+        if (!from.empty()) choice.from_bytes = format_bytes_.at({value.id, from});
         choice.seconds = seconds_of(choice);
         if (!best || choice.seconds < best->seconds) {
           best = std::make_shared<const Choice>(std::move(choice));
@@ -193,8 +193,8 @@ class Walker {
   const Options& options_;
   Cost cost_;
   std::vector<int64_t> last_read_;
-  std::vector<Values> reads_, writes_;                          // by op
-  std::map<std::pair<ValueId, Format>, size_t> written_bytes_;  // size of each format of a value
+  std::vector<Values> reads_, writes_;  // by op
+  std::map<std::pair<ValueId, Format>, size_t> format_bytes_;
   std::unordered_map<const Candidate*, double> candidate_seconds_;
   using Conversion = std::tuple<const Kernel*, ValueId, Format, Format>;
   std::map<Conversion, double> conversion_seconds_;

@@ -18,6 +18,8 @@ int64_t draw(Random& random, int64_t low, int64_t high) {
   return std::uniform_int_distribution<int64_t>(low, high)(random);
 }
 
+constexpr size_t kFormatBytes = 16;  // of a value in a format
+
 // A random problem: ops in a chain with a second, arbitrary earlier operand each.
 struct Problem {
   Program program;
@@ -26,6 +28,9 @@ struct Problem {
   std::map<std::tuple<const Kernel*, size_t, ValueId, Format, Format>, double> seconds;
 
   double cost(const Choice& c) const {
+    // Whoever measures a conversion allocates its operands.
+    EXPECT_EQ(c.from_bytes, c.from.empty() ? 0u : kFormatBytes);
+    EXPECT_EQ(c.to_bytes, c.to.empty() ? 0u : kFormatBytes);
     return seconds.at({c.kernel, c.converted < 0 ? c.begin : 0, c.converted, c.from, c.to});
   }
 };
@@ -56,11 +61,11 @@ void add_candidate(Problem& problem, Random& random, size_t position) {
   for (size_t op = position; op < position + length; ++op) {
     for (const Value& value : reads(problem.program.ops[op])) {
       const Format format = draw_format(random);
-      if (!format.empty()) candidate.cover.reads.push_back({value.id, format, 16});
+      if (!format.empty()) candidate.cover.reads.push_back({value.id, format, kFormatBytes});
     }
     for (const Value& value : writes(problem.program.ops[op])) {
       const Format format = draw_format(random);
-      if (!format.empty()) candidate.cover.writes.push_back({value.id, format, 16});
+      if (!format.empty()) candidate.cover.writes.push_back({value.id, format, kFormatBytes});
     }
   }
   const double seconds = double(draw(random, 1, 20));
