@@ -110,7 +110,7 @@ double area_of_keys(std::vector<uint64_t>& keys) {
   return positives > 0 && negatives > 0 ? pairs / (2 * positives * negatives) : Scores::kNone;
 }
 
-// The same of samples with weights.
+// Returns the area of a column if samples have weights.
 template <typename F>
 double weighted_area(std::span<const float> outputs, size_t width, size_t column, F is_positive,
                      std::span<const float> weights) {
