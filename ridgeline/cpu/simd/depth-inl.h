@@ -46,8 +46,8 @@ HWY_INLINE void pack_row(const T* from, int64_t live, T* HWY_RESTRICT to) {
 }
 
 // Packs a block of the depth of a tile from rows whose elements are `stride` apart; null: zeros.
-// Out of line and without vectors over the depth, which are 30 times the code for a fraction of a
-// per cent of a step.
+// Out of line and without vectors over the depth, which are 180 kB more of code in all: a step of
+// shakespeare-lstm takes 28.6 ms instead of 28.5 (medians of four runs in turns).
 template <int kRows, typename T>
 HWY_NOINLINE void pack_rows(const T* const (&rows)[kRows], int64_t stride, Range depth,
                             T* HWY_RESTRICT to) {
